@@ -61,7 +61,6 @@ class Deeper(UNet2DConditionModel):
 class DeeperUNet(UNet):
     description = "a pipeline with a Deeper"
     model_class = Deeper
-    unserved = {}
 """
 
 
@@ -95,9 +94,3 @@ def test_another_package_adds_a_family(package):
     assert run.maps["house"].values.max() > 0
     index = {"_class_name": "A", "unet": ["deeper", "Deeper"]}
     assert family_named(index) is families()[-1]
-
-
-def test_a_family_that_cannot_be_loaded_is_named(package):
-    package("deeper:Missing")
-    with pytest.raises(ModelError, match="deeper"):
-        family_of(random_pipeline())

@@ -60,16 +60,16 @@ def record_activations(
     """Call `record` with the activations after each pass of a layer, until undone."""
     tensors: dict[str, Tensor] = {}
 
-    def keep_joined(_: Any, args: tuple[Any, ...], output: Tensor) -> None:
+    def keep_joined(_: Any, args: Any, output: Tensor) -> None:
         # The channels of an MLP may follow.
         tensors["joined"] = args[0][..., : layer.inner_dim]
 
-    def keep_value(_: Any, args: tuple[Any, ...], output: Tensor) -> None:
+    def keep_value(_: Any, args: Any, output: Tensor) -> None:
         # Fused projections give the keys, too, which are first.
         tensors["value"] = output[..., -layer.inner_kv_dim :]
 
     @uncompiled
-    def end(_: Any, args: tuple[Any, ...], kwargs: Any, output: Any) -> None:
+    def end(_: Any, args: Any, kwargs: Any, output: Any) -> None:
         processor = getattr(layer.processor, "original", layer.processor)
         if isinstance(output, tuple):  # the text's follow
             output = output[0]
@@ -97,8 +97,8 @@ def record_activations(
     # A single block's map is of the heads and of an MLP.
     hooks = [(projection_of(layer) or getattr(layer, "to_out", None), keep_joined)]
     if not joint:
-        hooks.append((layer.to_v, keep_value))
-        hooks.append((getattr(layer, "to_kv", None), keep_value))
+        for name in ("to_v", "to_kv"):
+            hooks.append((getattr(layer, name, None), keep_value))
     for module, hook in hooks:
         if module is not None:
             undo(module.register_forward_hook(uncompiled(hook)).remove)

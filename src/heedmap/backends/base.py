@@ -42,7 +42,6 @@ class Family(ABC):
         model_class: the class of the denoiser; its first argument is the latent (B, C, h, w), and
             it takes "timestep" and "encoder_hidden_states", the text states (B, K, C).
         older_names: names of that class in models that were published earlier.
-        unserved: reasons why pipelines cannot be recorded, by the name of their class.
         quirks: by the name of a pipeline's class "prompt_first" if the prompt precedes the negative
             prompt in its batches, "source_first" if the prompt of a source image precedes the
             prompt, "repeats_passes" if it runs the model again in a step, on other latents,
@@ -70,7 +69,6 @@ class Family(ABC):
     component: ClassVar[str]
     model_class: ClassVar[type[torch.nn.Module]]
     older_names: ClassVar[tuple[str, ...]] = ()
-    unserved: ClassVar[Mapping[str, str]] = {}
     quirks: ClassVar[Mapping[str, str]] = {}
     reads_images: ClassVar[bool] = False
     masks_padding: ClassVar[bool] = False
@@ -146,7 +144,8 @@ class Family(ABC):
     @property
     def default_cells(self) -> int | Sequence[int]:
         """The cells on each side of a latent by default, or (h, w)."""
-        return self.model.config.sample_size
+        own = getattr(self.pipe, "default_sample_size", None)
+        return own or self.model.config.sample_size
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its layers."""
@@ -365,15 +364,15 @@ def loras(pipe: Any) -> list[dict[str, Any]]:
         for adapter in getattr(model, "peft_config", ()):
             layers = [one for one in every if adapter in getattr(one, "lora_A", ())]
             scales = [float(layer.scaling[adapter]) for layer in layers]
-            active = (
-                layer.active_adapters for layer in layers if not layer.disable_adapters
-            )
             result.append(
                 {
                     "name": str(adapter),
                     "part": part,
                     "scale": scales[0] if len({*scales}) == 1 else scales,
-                    "active": any(adapter in names for names in active),
+                    "active": any(
+                        adapter in layer.active_adapters and not layer.disable_adapters
+                        for layer in layers
+                    ),
                     "fused": any(adapter in layer.merged_adapters for layer in layers),
                 }
             )

@@ -6,7 +6,7 @@ negative prompt runs in a pass of its own.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from diffusers import ChromaTransformer2DModel, FluxTransformer2DModel
@@ -15,10 +15,6 @@ from torch import Tensor
 
 from heedmap.backends.base import GridShape, TextStates
 from heedmap.backends.joint import PackedFamily
-
-REFERENCE = (
-    "puts the positions of an image of yours beside those of the image that it draws"
-)
 
 
 class Flux(PackedFamily):
@@ -31,10 +27,6 @@ class Flux(PackedFamily):
     sequences = (("tokenizer_2",),)
     encodes_negative_apart = True
     negative_guidance = "true_cfg_scale"
-    unserved: ClassVar[Mapping[str, str]] = {
-        "FluxKontextPipeline": REFERENCE,
-        "FluxKontextInpaintPipeline": REFERENCE,
-    }
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:
         """Return "single" or "double" for each layer."""
@@ -79,7 +71,6 @@ class Chroma(Flux):
     sequences = (("tokenizer",),)
     encodes_negative_apart = False
     negative_guidance = "guidance_scale"
-    unserved: ClassVar[Mapping[str, str]] = {}
 
     def text_states(self, encoded: Any) -> TextStates:
         """Select the states of both prompts; padding stays visible."""

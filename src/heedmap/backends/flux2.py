@@ -6,7 +6,7 @@ cells make one position, normalized by the autoencoder's own statistics.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from diffusers import Flux2Transformer2DModel
 from diffusers.models.transformers.transformer_flux2 import (
@@ -17,7 +17,7 @@ from diffusers.pipelines.flux2.pipeline_flux2 import format_input
 from torch import Tensor
 
 from heedmap.backends.base import GridShape
-from heedmap.backends.flux import REFERENCE, Flux
+from heedmap.backends.flux import Flux
 from heedmap.backends.joint import template_around
 from heedmap.text.words import TokenTable, tokenize_between
 
@@ -31,7 +31,6 @@ class Flux2(Flux):
     sequences = (("tokenizer",),)
     negative_guidance = "guidance_scale"
     reads_images = True
-    unserved: ClassVar[Mapping[str, str]] = {"Flux2KleinInpaintPipeline": REFERENCE}
 
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""

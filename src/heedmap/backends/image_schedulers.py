@@ -13,7 +13,7 @@ from torch import Tensor
 
 from heedmap.backends.noise_levels import PREDICTIONS
 from heedmap.backends.registry import family_of
-from heedmap.errors import ModelError, TraceError
+from heedmap.errors import ModelError
 
 _BETAS = {
     "num_train_timesteps",
@@ -47,16 +47,15 @@ class ImageScheduler:
         total = int(self.config["num_train_timesteps"])
         self.num_inference_steps = count
         self.custom_timesteps = False
-        levels = [
+        self._levels = [
             self.level(total * (2 * number - 1), 2 * count)
             for number in range(count, 0, -1)
         ]
-        self.timesteps = torch.tensor([t for t, _ in levels], device=device)
-        self._shares = [shares for _, shares in levels]
+        self.timesteps = torch.tensor([t for t, _, _ in self._levels], device=device)
         self._call = 0
         self.noised = self._add_noise(self._first)
 
-    def level(self, above: int, below: int) -> tuple[float, tuple[float, float]]:
+    def level(self, above: int, below: int) -> tuple[float, float, float]:
         """Return the timestep above / below, and the shares of clean latents and of noise there."""
         raise NotImplementedError
 
@@ -77,10 +76,6 @@ class ImageScheduler:
         return_dict: bool = True,
     ) -> DDPMSchedulerOutput | tuple[Tensor, ...]:
         """Return the image with the noise of the next timestep; after the last, without noise."""
-        if not torch.equal(sample, self.noised.to(sample).expand_as(sample)):
-            raise TraceError(
-                "the pipeline changes latents between steps: use a text-to-image one"
-            )
         self._call += 1
         if self._call < len(self.timesteps):
             self.noised = self._add_noise(self._draw())
@@ -95,17 +90,18 @@ class ImageScheduler:
         return torch.randn(self.image.shape, generator=self.noise).to(self.image.device)
 
     def _add_noise(self, noise: Tensor) -> Tensor:
-        a, s = self._shares[self._call]
+        _, a, s = self._levels[self._call]
         return a * self.image + s * noise
 
 
 class DiffusedImage(ImageScheduler, DDPMScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
     """An image with the noise of diffusion, by the betas of a scheduler."""
 
-    def level(self, above: int, below: int) -> tuple[int, tuple[float, float]]:
+    def level(self, above: int, below: int) -> tuple[float, float, float]:
         """Return a whole timestep, √ᾱ and √(1 - ᾱ)."""
-        share = float(self.alphas_cumprod[above // below])
-        return above // below, (share**0.5, (1 - share) ** 0.5)
+        timestep = above // below
+        share = float(self.alphas_cumprod[timestep])
+        return timestep, share**0.5, (1 - share) ** 0.5
 
 
 class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -114,10 +110,10 @@ class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright:
     shift_noise: Callable[[Any], Any] = float
     """The function that makes σ of a timestep's share of the schedule."""
 
-    def level(self, above: int, below: int) -> tuple[float, tuple[float, float]]:
+    def level(self, above: int, below: int) -> tuple[float, float, float]:
         """Return a timestep, 1 - σ and σ, which is that of the timestep unless it is shifted."""
         sigma = self.shift_noise(above / below / self.config["num_train_timesteps"])
-        return above / below, (1 - sigma, sigma)
+        return above / below, 1 - sigma, sigma
 
 
 @contextmanager

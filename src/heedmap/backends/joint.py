@@ -110,11 +110,6 @@ class PackedFamily(JointFamily):
         """The side of a packed position, in cells."""
         return 2
 
-    @property
-    def default_cells(self) -> int:
-        """The cells on each side of a latent by default."""
-        return self.pipe.default_sample_size
-
     def model_inputs(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Any, Tensor]:
         """Return the packed latent, the scheduler's timestep and the text states of a pass."""
         sample, timestep, states = super().model_inputs(inputs)

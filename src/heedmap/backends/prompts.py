@@ -16,11 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedmap.backends.base import Family, TextStates, active_calls, replace_method
+from heedmap.backends.base import Family, TextStates, Undo, active_calls, replace_method
 from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
 from heedmap.errors import TraceError, quoted, warn
-from heedmap.options import GenerateOptions
 from heedmap.text.words import TokenTable, asked_text, concept_places, padded
 
 CLOSE = 0.05
@@ -41,14 +40,12 @@ class EncoderRecord:
     """The ids that a text encoder reads at each call, and its states.
 
     Attributes:
-        tokenizer: the encoder's.
-        first: the first tokenizer of those that read the same positions.
+        tokenizer: the first tokenizer of those that read the same positions.
         ids: by call, and by text.
         states: by call (B, K, C).
     """
 
     tokenizer: Any
-    first: Any
     ids: list[list[list[int]]] = field(default_factory=list)
     states: list[Tensor] = field(default_factory=list)
     # Another pipeline may use the encoder in another thread.
@@ -83,12 +80,11 @@ class EncodingCall:
         with ExitStack() as stack:
             for names in self.family.sequences:
                 for name in names:
-                    tokenizer = getattr(pipe, name, None)
                     part = name.replace("tokenizer", "text_encoder")
                     encoder = getattr(pipe, part, None)
-                    if tokenizer is None or encoder is None:
+                    if encoder is None or getattr(pipe, name, None) is None:
                         continue
-                    record = EncoderRecord(tokenizer, self.family.tokenizer_of(names))
+                    record = EncoderRecord(self.family.tokenizer_of(names))
                     self.records.append(record)
                     hook = encoder.register_forward_hook(
                         record.record, with_kwargs=True
@@ -179,36 +175,26 @@ def _check_ids(
 ) -> None:
     """Raise a TraceError unless an encoder read these texts, at the positions of their labels."""
     places = family.axis_places(len(ids[0]), arguments)
-    is_read = len(ids) == len(texts)
-    for text, row in zip(texts, ids, strict=False):
-        table = family.table(record.tokenizer, text, arguments)
-        if _positions(table) != _positions(family.table(record.first, text, arguments)):
-            raise TraceError(
-                f"the two text encoders read the words of {quoted(text)} at different positions, "
-                "so each position mixes two tokens, and their attention cannot be separated: load "
-                "embeddings with the same number of vectors, or pass prompt_embeds (the maps are "
-                "then by position)"
-            )
-        is_read = is_read and _is_read(family, table, [row[place] for place in places])
-    if not is_read:
+    read = [[row[place] for place in places] for row in ids]
+    tables = [family.table(record.tokenizer, text, arguments) for text in texts]
+    in_front = family.pads_to_longest == "left"
+    if len(read) != len(texts) or not all(
+        map(partial(_is_read, in_front), tables, read)
+    ):
         raise TraceError(
-            f"the text encoder read other tokens than those of {quoted(list(texts))}: pass a plain "
-            "text for each image"
+            f"a text encoder read other tokens than those of {quoted(list(texts))}: pass a plain "
+            "text for each image, and load embeddings with the same number of vectors for each "
+            "encoder; or pass prompt_embeds (the maps are then by position)"
         )
 
 
-def _positions(table: TokenTable) -> list[tuple[int, tuple[int, ...]]]:
-    return [(word.start, word.tokens) for word in table.words]
-
-
-def _is_read(family: Family, table: TokenTable, ids: Sequence[int]) -> bool:
-    """Return whether a text encoder read these tokens; padding may depend on the batch."""
-    tokens = table.tokens
-    if family.pads_to_longest:
-        tokens = [token for token in tokens if token.kind != "pad"]
-        first = 0 if family.pads_to_longest == "right" else len(ids) - len(tokens)
-        ids = ids[first : first + len(tokens)]
-    return [token.id for token in tokens] == ids
+def _is_read(in_front: bool, table: TokenTable, ids: Sequence[int]) -> bool:
+    """Return whether a text encoder read these tokens, with padding behind them or in front."""
+    tokens = [token.id for token in table.tokens if token.kind != "pad"]
+    first = len(ids) - len(tokens) if in_front else 0
+    end = first + len(tokens)
+    padding = {*ids[:first], *ids[end:]}
+    return ids[first:end] == tokens and len(padding) <= 1
 
 
 def _listed(text: str | Sequence[str], count: int | None) -> list[str]:
@@ -405,9 +391,10 @@ def watch(
     negative: bool,
     begin: Callable[[Encoding], None],
     end: Callable[[], None],
-    concepts: Sequence[str] = GenerateOptions.concepts,
-    is_sampling: Callable[[], bool] = bool,
-) -> Callable[[], None]:
+    concepts: Sequence[str],
+    is_sampling: Callable[[], bool],
+    undo: Undo,
+) -> None:
     """Call `begin` after a pipeline encodes its prompts, and `end` at the end of its call.
 
     What is encoded after the first pass of a call, as by a callback, is no text of another call.
@@ -420,9 +407,7 @@ def watch(
         end: a function that is called when the pipeline releases its models, its last action.
         concepts: concepts to encode beside the prompts.
         is_sampling: returns whether a call of the pipeline is past its first pass.
-
-    Returns:
-        A function that restores the methods.
+        undo: takes the functions that restore the methods.
     """
     name = encoding_method(pipe)
     encode = getattr(pipe, name)
@@ -467,10 +452,8 @@ def watch(
         end()
         release()
 
-    stack = ExitStack()
-    stack.callback(replace_method(pipe, name, encode_watched))
-    stack.callback(replace_method(pipe, "maybe_free_model_hooks", release_watched))
-    return stack.close
+    undo(replace_method(pipe, name, encode_watched))
+    undo(replace_method(pipe, "maybe_free_model_hooks", release_watched))
 
 
 def _encoding(

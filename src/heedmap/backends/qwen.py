@@ -6,13 +6,12 @@ attention is exactly 0. A negative prompt is encoded by a call and run in a pass
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from diffusers import QwenImageTransformer2DModel
 from torch import Tensor
 
 from heedmap.backends.base import GridShape, TextStates
-from heedmap.backends.flux import REFERENCE
 from heedmap.backends.joint import PackedFamily
 from heedmap.text.words import TokenTable, tokenize_between
 
@@ -27,12 +26,6 @@ class QwenImage(PackedFamily):
     encodes_negative_apart = True
     sequences = (("tokenizer",),)
     negative_guidance = "true_cfg_scale"
-    unserved: ClassVar[Mapping[str, str]] = {
-        "QwenImageEditPipeline": REFERENCE,
-        "QwenImageEditPlusPipeline": REFERENCE,
-        "QwenImageEditInpaintPipeline": REFERENCE,
-        "QwenImageLayeredPipeline": "draws several layers, one image each",
-    }
 
     def latent(self, inputs: Mapping[str, Any]) -> GridShape:
         """Return the (h, w) of the latent, by the shape that the model is given.

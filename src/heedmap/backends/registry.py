@@ -13,54 +13,78 @@ import torch
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
+from heedmap.backends import (
+    cogview4,
+    flux,
+    flux2,
+    hunyuan,
+    pixart,
+    qwen,
+    sana,
+    sd3,
+    unet,
+)
 from heedmap.backends.base import Family, modules_of, parameters
-from heedmap.backends.cogview4 import CogView4
-from heedmap.backends.flux import Chroma, Flux
-from heedmap.backends.flux2 import Flux2
-from heedmap.backends.hunyuan import HunyuanDiT
-from heedmap.backends.pixart import PixArt
-from heedmap.backends.qwen import QwenImage
-from heedmap.backends.sana import Sana
-from heedmap.backends.sd3 import StableDiffusion3
-from heedmap.backends.unet import UNet
 from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, join_words, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS
 from heedmap.options import RESERVED_ARGUMENTS, GenerateOptions, ShareOf
 
 FAMILIES: tuple[type[Family], ...] = (
-    UNet,
-    PixArt,
-    Sana,
-    HunyuanDiT,
-    StableDiffusion3,
-    Flux,
-    Chroma,
-    Flux2,
-    QwenImage,
-    CogView4,
+    unet.UNet,
+    pixart.PixArt,
+    sana.Sana,
+    hunyuan.HunyuanDiT,
+    sd3.StableDiffusion3,
+    flux.Flux,
+    flux.Chroma,
+    flux2.Flux2,
+    qwen.QwenImage,
+    cogview4.CogView4,
 )
+UNSERVED = {
+    "ModularPipeline": "encodes its prompt inside its blocks, where heedmap cannot see it",
+    "StableDiffusionPanoramaPipeline": "draws views that overlap, none of the whole image",
+    "StableDiffusionParadigmsPipeline": "runs several steps in one batch",
+    "StableDiffusionLatentUpscalePipeline": (
+        "passes the strength of the noise to its UNet in place of a timestep"
+    ),
+    "QwenImageLayeredPipeline": "draws several layers, one image each",
+    **dict.fromkeys(
+        [
+            "StableDiffusionAttendAndExcitePipeline",
+            "TextToVideoZeroPipeline",
+            "TextToVideoZeroSDXLPipeline",
+            "StableDiffusionPix2PixZeroPipeline",
+        ],
+        "runs attention processors of its own in place of heedmap's",
+    ),
+    **dict.fromkeys(
+        ["StableDiffusion3PAGPipeline", "StableDiffusion3PAGImg2ImgPipeline"],
+        "perturbs the attention of a part of its batch",
+    ),
+    **dict.fromkeys(
+        [
+            "FluxKontextPipeline",
+            "FluxKontextInpaintPipeline",
+            "Flux2KleinInpaintPipeline",
+            "QwenImageEditPipeline",
+            "QwenImageEditPlusPipeline",
+            "QwenImageEditInpaintPipeline",
+        ],
+        "puts the positions of an image of yours beside those of the image that it draws",
+    ),
+}
+"""Reasons why pipelines cannot be recorded, by the name of their class."""
 GROUP = "heedmap.families"
 """The group of entry points by which other packages add families."""
 
 
 @cache
 def families() -> tuple[type[Family], ...]:
-    """Return heedmap's families, and those of other packages: a class for each entry point.
-
-    Raises:
-        ModelError: if one cannot be imported.
-    """
-    added: list[type[Family]] = []
-    for point in sorted(entry_points(group=GROUP)):
-        try:
-            added.append(point.load())
-        except Exception as error:
-            raise ModelError(
-                f"the model family {point.name} cannot be loaded from {point.value} "
-                f"({type(error).__name__}: {error}): remove the package that adds it, or mend it"
-            ) from error
-    return (*FAMILIES, *added)
+    """Return heedmap's families, and those of other packages: a class for each entry point."""
+    points = sorted(entry_points(group=GROUP))
+    return (*FAMILIES, *(point.load() for point in points))
 
 
 def family_of(pipe: Any) -> Family:
@@ -111,13 +135,10 @@ def check_share(pipe: Any, share_of: ShareOf) -> None:
 
 
 def _check_class(names: Iterable[str]) -> None:
-    unserved = {
-        name: why for family in families() for name, why in family.unserved.items()
-    }
     for name in names:
-        if name in unserved:
+        if name in UNSERVED:
             raise ModelError(
-                f"{name} {unserved[name]}: no map of a word can be made of it; use another "
+                f"{name} {UNSERVED[name]}: no map of a word can be made of it; use another "
                 "pipeline of the same model"
             )
 
@@ -243,14 +264,12 @@ def for_batch(
 ) -> dict[str, Any]:
     """Return the arguments of a call that draws one image for each prompt and seed."""
     count = len(prompts)
-    width, height = options.size or (None, None)
     values = {
-        DIFFUSERS_NAMES["steps"]: options.steps,
-        DIFFUSERS_NAMES["guidance"]: options.guidance,
-        "width": width,
-        "height": height,
-        DIFFUSERS_NAMES["negative"]: options.negative,
+        DIFFUSERS_NAMES[name]: getattr(options, name)
+        for name in ("steps", "guidance", "negative")
     }
+    if options.size is not None:
+        values["width"], values["height"] = options.size
     call = {
         "prompt": prompts[0] if count == 1 else list(prompts),
         "generator": list(map(noise, seeds)),

@@ -5,14 +5,12 @@ mask hides the padding. The first blocks of SD 3.5 medium also have attention of
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from diffusers import SD3Transformer2DModel
 
 from heedmap.backends.joint import JointFamily
 from heedmap.text.words import TokenTable, padded
-
-_PERTURBED = "perturbs the attention of a part of its batch"
 
 
 class StableDiffusion3(JointFamily):
@@ -22,10 +20,6 @@ class StableDiffusion3(JointFamily):
     model_class = SD3Transformer2DModel
     text_first = False
     sequences = (("tokenizer", "tokenizer_2"), ("tokenizer_3",))
-    unserved: ClassVar[Mapping[str, str]] = {
-        "StableDiffusion3PAGPipeline": _PERTURBED,
-        "StableDiffusion3PAGImg2ImgPipeline": _PERTURBED,
-    }
 
     @property
     def longest_side(self) -> int:

@@ -11,7 +11,6 @@ from diffusers.models.attention_processor import Attention
 from heedmap.backends.base import Family, GridShape
 
 _STAGES = ("down_blocks", "mid_block", "up_blocks")  # in the order they run
-_OWN_PROCESSORS = "runs attention processors of its own in place of heedmap's"
 
 
 class UNet(Family):
@@ -26,18 +25,6 @@ class UNet(Family):
     )
     component = "unet"
     model_class = UNet2DConditionModel
-    unserved: ClassVar[Mapping[str, str]] = {
-        "ModularPipeline": "encodes its prompt inside its blocks, where heedmap cannot see it",
-        "StableDiffusionPanoramaPipeline": "draws views that overlap, none of the whole image",
-        "StableDiffusionAttendAndExcitePipeline": _OWN_PROCESSORS,
-        "TextToVideoZeroPipeline": _OWN_PROCESSORS,
-        "TextToVideoZeroSDXLPipeline": _OWN_PROCESSORS,
-        "StableDiffusionPix2PixZeroPipeline": _OWN_PROCESSORS,
-        "StableDiffusionParadigmsPipeline": "runs several steps in one batch",
-        "StableDiffusionLatentUpscalePipeline": (
-            "passes the strength of the noise to its UNet in place of a timestep"
-        ),
-    }
     quirks: ClassVar[Mapping[str, str]] = {
         "StableDiffusionInstructPix2PixPipeline": "prompt_first",
         "StableDiffusionXLInstructPix2PixPipeline": "prompt_first",

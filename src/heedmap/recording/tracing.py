@@ -467,9 +467,16 @@ class Trace:
             if self._probe is not None:
                 self._probe.attach(hooks.layers, hooks.undo.callback)
             is_labelled = "negative" in spec.branches
-            watched = self._pipe, spec.prompts, is_labelled, self._begin, self._end
-            more = {"concepts": spec.concepts, "is_sampling": self._is_sampling}
-            hooks.undo.callback(prompts.watch(*watched, **more))
+            prompts.watch(
+                self._pipe,
+                spec.prompts,
+                is_labelled,
+                self._begin,
+                self._end,
+                concepts=spec.concepts,
+                is_sampling=self._is_sampling,
+                undo=hooks.undo.callback,
+            )
         except BaseException:
             hooks.remove()
             raise
