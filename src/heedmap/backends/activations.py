@@ -17,14 +17,14 @@ def keys_of(layer: Any, states: Tensor) -> Tensor:
     if layer.norm_cross is not None:
         states = layer.norm_encoder_hidden_states(states)
     key = layer.to_k(states)
-    norm = layer.norm_k or torch.nn.Identity()
-    weight = getattr(norm, "weight", None)
-    if (
-        weight is not None and weight.numel() == key.shape[-1]
-    ):  # over all heads together
+    norm = layer.norm_k
+    over_all_heads = norm is not None and norm.weight.numel() == key.shape[-1]
+    if over_all_heads:
         key = norm(key)
-        norm = torch.nn.Identity()
-    return norm(key.unflatten(-1, (layer.heads, -1)).transpose(1, 2))
+    key = key.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+    if norm is None or over_all_heads:
+        return key
+    return norm(key)
 
 
 @dataclass(frozen=True, eq=False)

@@ -261,14 +261,14 @@ class Family(ABC):
 
     def tokenizer_of(self, names: Sequence[str]) -> Any:
         """Return the first tokenizer that is loaded, of these; TraceError if none is."""
-        loaded = [getattr(self.pipe, name, None) for name in names]
-        first = next((one for one in loaded if one is not None), None)
-        if first is None:
-            raise TraceError(
-                f"{type(self.pipe).__name__} has no tokenizer: load it with one, or pass "
-                "prompt_embeds alone (the maps are then by position)"
-            )
-        return first
+        for name in names:
+            tokenizer = getattr(self.pipe, name, None)
+            if tokenizer is not None:
+                return tokenizer
+        raise TraceError(
+            f"{type(self.pipe).__name__} has no tokenizer: load it with one, or pass "
+            "prompt_embeds alone (the maps are then by position)"
+        )
 
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states among the result of `encode_prompt`, or of its several calls."""
@@ -336,9 +336,10 @@ def default_of(pipe: Any, argument: str) -> Any:
 
 def modules_of(pipe: Any) -> dict[str, torch.nn.Module]:
     """Return the models of a pipeline, by name."""
-    parts = {name: unwrap_module(part) for name, part in pipe.components.items()}
     return {
-        name: part for name, part in parts.items() if isinstance(part, torch.nn.Module)
+        name: unwrap_module(part)
+        for name, part in pipe.components.items()
+        if isinstance(part, torch.nn.Module)
     }
 
 
@@ -417,16 +418,15 @@ def left_early(pipe: Any) -> Iterator[None]:
     Offloaded parts return to the CPU, and attention processors that the pipeline installed for the
     call (perturbed-attention guidance does) are removed.
     """
-    modules: list[Any] = [
-        one for part in modules_of(pipe).values() for one in part.modules()
-    ]
-    before = [
-        (layer, layer.processor) for layer in modules if hasattr(layer, "set_processor")
-    ]
+    before: dict[Any, Any] = {}
+    for part in modules_of(pipe).values():
+        for module in part.modules():
+            if hasattr(module, "set_processor"):
+                before[module] = module.processor
     try:
         yield
     except BaseException:
-        for layer, processor in before:
+        for layer, processor in before.items():
             layer.set_processor(processor)
         pipe.maybe_free_model_hooks()
         raise

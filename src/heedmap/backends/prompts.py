@@ -93,11 +93,6 @@ class EncodingCall:
             self.results.append(encode())
 
     @property
-    def is_whole(self) -> bool:
-        """True if the calls of all encoders are in it."""
-        return len(self.results) == self.family.encoding_calls
-
-    @property
     def images_per_prompt(self) -> int:
         """Return the number of images of each prompt."""
         return int(self.arguments.get("num_images_per_prompt") or 1)
@@ -106,17 +101,9 @@ class EncodingCall:
         """Return the states of both prompts, and the prompt's mask."""
         if isinstance(self.results[0], Tensor):
             return self._mixed_states()
-        result = self.results
-        if len(result) == 1:
-            result = result[0]
-        prompt, negative, mask = self.family.text_states(result)
-        if prompt.ndim != 3:
-            raise TraceError(
-                f"{type(self.family.pipe).__name__} does not return its text states as diffusers' "
-                "pipelines do: use one with the usual form of encode_prompt, or define "
-                "Family.text_states"
-            )
-        return prompt, negative, mask
+        if self.family.encoding_calls > 1:
+            return self.family.text_states(self.results)
+        return self.family.text_states(self.results[0])
 
     def _mixed_states(self) -> TextStates:
         """Return the states of the encoder, where the method returns its branches in one tensor.
@@ -314,12 +301,8 @@ class Branch:
     def blocks_in(self, states: Tensor) -> list[int]:
         """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's."""
         branch = self.states.to(states)
-        if branch.shape[1:] != states.shape[1:]:
-            return []
-        images = len(self.tables)
-        whole = states[: len(states) // images * images].unflatten(0, (-1, images))
-        same = (whole == branch).flatten(1).all(dim=1).tolist()
-        return [number for number, is_same in enumerate(same) if is_same]
+        parts = states.split(len(branch))
+        return [n for n, part in enumerate(parts) if torch.equal(part, branch)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -428,7 +411,7 @@ def watch(
             call = EncodingCall(family, bound.arguments)
         call.run(lambda: encode(*args, **kwargs))
         result = call.results[-1]
-        if not call.is_whole:
+        if len(call.results) < family.encoding_calls:
             return result
         running = active_calls(pipe) if family.encodes_negative_apart else []
         if last is not None and running and running[0] is last[0]:

@@ -61,25 +61,21 @@ def skipping_tools(model: torch.nn.Module, layers: Collection[str]) -> tuple[str
             if not hook.startswith(_NOT_SKIPPING):
                 tools[hook] = None
         replaced = _replaced_forward(module)
-        if replaced is not None and any(
-            name.startswith(f"{path}.".lstrip(".")) for name in layers
-        ):
-            tools[
-                getattr(replaced, "__module__", type(replaced).__name__).split(".")[0]
-            ] = None
+        inside = [name for name in layers if name.startswith(f"{path}.".lstrip("."))]
+        if replaced is not None and inside:
+            source = getattr(replaced, "__module__", type(replaced).__name__)
+            tools[source.partition(".")[0]] = None
     return tuple(tools)
 
 
 def check_forwards(layers: Mapping[str, Any]) -> None:
     """Raise a TraceError if the `forward` method of a layer was replaced, as T-GATE does."""
-    replaced = [
-        name for name, layer in layers.items() if _replaced_forward(layer) is not None
-    ]
-    if replaced:
-        raise TraceError(
-            f"the forward method of {replaced[0]} was replaced, so heedmap cannot see its "
-            "attention: undo that (T-GATE and register_attention_control of prompt-to-prompt do it)"
-        )
+    for name, layer in layers.items():
+        if _replaced_forward(layer) is not None:
+            raise TraceError(
+                f"the forward method of {name} was replaced, so heedmap cannot see its attention: "
+                "undo that (T-GATE and register_attention_control of prompt-to-prompt do it)"
+            )
 
 
 def _replaced_forward(module: torch.nn.Module) -> Any:
@@ -91,4 +87,6 @@ def _replaced_forward(module: torch.nn.Module) -> Any:
     if forward is None or getattr(forward, "__func__", None) is type(module).forward:
         return None
     known = ("_hf_hook", "_diffusers_hook", "_orig_mod")
-    return None if any(hasattr(module, name) for name in known) else forward
+    if any(hasattr(module, name) for name in known):
+        return None
+    return forward

@@ -24,12 +24,12 @@ class Transformer(Family):
 
     def attention(self) -> dict[str, Any]:
         """Return the attention layers of the blocks, in running order; adapters have others."""
-        return {
-            name: module
-            for blocks in self.block_lists
-            for name, module in self.model.named_modules()
-            if name.startswith(f"{blocks}.") and isinstance(module, self.layer_classes)
-        }
+        layers: dict[str, Any] = {}
+        for blocks in self.block_lists:
+            for name, module in self.model.get_submodule(blocks).named_modules():
+                if isinstance(module, self.layer_classes):
+                    layers[f"{blocks}.{name}"] = module
+        return layers
 
     def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid of the patches."""
@@ -38,9 +38,8 @@ class Transformer(Family):
     def groups(self, names: Sequence[str]) -> dict[str, str]:
         """Return the third of the depth that each layer is in: "early", "middle" or "late"."""
         thirds = ("early", "middle", "late")
-        return {
-            name: thirds[3 * number // len(names)] for number, name in enumerate(names)
-        }
+        count = len(names)
+        return {name: thirds[3 * n // count] for n, name in enumerate(names)}
 
     def limit(self, arguments: Mapping[str, Any], tokenizer: Any = None) -> int:
         """Return the number of tokens that a call reads at most."""
