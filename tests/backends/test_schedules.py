@@ -64,9 +64,7 @@ def test_timesteps_match_to_the_digits_of_float32():
 
 
 class Scheduler:
-    def step(self, latents, again=0):
-        if again:
-            return self.step(latents, again - 1)
+    def step(self, latents):
         return latents + 1, "more"
 
 
@@ -82,13 +80,10 @@ def test_latents_after_a_step_are_passed_to_the_listener():
     x = torch.ones(2)
     made, more = scheduler.step(x)
     assert torch.equal(made, 20 * x) and more == "more"
-    # A scheduler that calls itself makes one step.
-    made, _ = scheduler.step(x, again=2)
-    assert torch.equal(made, 20 * x)
-    assert len(heard) == 2 and all(torch.equal(latents, 2 * x) for latents in heard)
+    assert len(heard) == 1 and torch.equal(heard[0], 2 * x)
     undo()
     assert "step" not in vars(scheduler)
-    assert torch.equal(scheduler.step(x)[0], 2 * x) and len(heard) == 2
+    assert torch.equal(scheduler.step(x)[0], 2 * x) and len(heard) == 1
 
 
 @pytest.mark.parametrize(("own", "steps"), [(None, 2), (5, 2), (2, 2), (1, 1)])

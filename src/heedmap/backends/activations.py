@@ -83,25 +83,26 @@ def record_activations(
         residual = None
         if getattr(layer, "residual_connection", False):
             residual = args[0] if args else kwargs["hidden_states"]
-        activations = LayerActivations(
-            value=tensors.get("value"),
-            joined=tensors["joined"],
-            residual=residual,
-            factor=float(getattr(layer, "rescale_output_factor", 1)),
-            output=output,
-            adapted=hasattr(processor, "to_k_ip"),
+        record(
+            LayerActivations(
+                value=tensors.get("value"),
+                joined=tensors["joined"],
+                residual=residual,
+                factor=float(getattr(layer, "rescale_output_factor", 1)),
+                output=output,
+                adapted=hasattr(processor, "to_k_ip"),
+            )
         )
         tensors.clear()
-        record(activations)
 
     # A single block's map is of the heads and of an MLP.
-    hooks = [(projection_of(layer) or getattr(layer, "to_out", None), keep_joined)]
+    hooks = {projection_of(layer) or getattr(layer, "to_out", None): keep_joined}
     if not joint:
-        for name in ("to_v", "to_kv"):
-            hooks.append((getattr(layer, name, None), keep_value))
-    for module, hook in hooks:
-        if module is not None:
-            undo(module.register_forward_hook(uncompiled(hook)).remove)
+        hooks[layer.to_v] = keep_value
+        hooks[getattr(layer, "to_kv", None)] = keep_value
+    hooks.pop(None, None)
+    for module, hook in hooks.items():
+        undo(module.register_forward_hook(uncompiled(hook)).remove)
     undo(layer.register_forward_hook(end, with_kwargs=True).remove)
 
 

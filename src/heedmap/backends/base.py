@@ -23,6 +23,8 @@ from heedmap.options import DEFAULT_WINDOWS, EditPurpose
 from heedmap.text.words import Rewritten, TokenTable, concatenate, expanded, tokenize
 
 Pipeline = DiffusionPipeline
+Arguments = Mapping[str, Any]
+"""Arguments by name: of a call of the pipeline, or of a pass of the denoiser."""
 GridShape = tuple[int, int]
 """(h, w) of a latent or of a layer."""
 Undo = Callable[[Callable[[], None]], object]
@@ -61,28 +63,29 @@ class Family(ABC):
         runs_negative_apart: whether a pass of its own runs on it.
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
+        encoded_places: the places of the prompt's text states, of those of the negative prompt and
+            of the prompt's mask in the result of `encode_prompt`; None if they are not there.
         prompt_arguments: the arguments of a call that hold for the prompt, not the negative one.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
     """
 
-    description: ClassVar[str]
-    component: ClassVar[str]
-    model_class: ClassVar[type[torch.nn.Module]]
-    older_names: ClassVar[tuple[str, ...]] = ()
+    description: str
+    component: str
+    model_class: type[torch.nn.Module]
+    older_names: tuple[str, ...] = ()
     quirks: ClassVar[Mapping[str, str]] = {}
-    reads_images: ClassVar[bool] = False
-    masks_padding: ClassVar[bool] = False
-    is_joint: ClassVar[bool] = False
-    windows: ClassVar[Mapping[EditPurpose | None, tuple[float, float]]] = (
-        DEFAULT_WINDOWS
-    )
-    sequences: ClassVar[tuple[tuple[str, ...], ...]] = (("tokenizer", "tokenizer_2"),)
-    pads_to_longest: ClassVar[Literal["", "left", "right"]] = ""
-    encodes_negative_apart: ClassVar[bool] = False
-    runs_negative_apart: ClassVar[bool] = False
-    encoding_calls: ClassVar[int] = 1
-    prompt_arguments: ClassVar[tuple[str, ...]] = ()
-    negative_guidance: ClassVar[str] = "a guidance"
+    reads_images: bool = False
+    masks_padding: bool = False
+    is_joint: bool = False
+    windows: Mapping[EditPurpose | None, tuple[float, float]] = DEFAULT_WINDOWS
+    sequences: tuple[tuple[str, ...], ...] = (("tokenizer", "tokenizer_2"),)
+    pads_to_longest: Literal["", "left", "right"] = ""
+    encodes_negative_apart: bool = False
+    runs_negative_apart: bool = False
+    encoding_calls: int = 1
+    encoded_places: tuple[int, int | None, int | None] = (0, 1, None)
+    prompt_arguments: tuple[str, ...] = ()
+    negative_guidance: str = "a guidance"
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe
@@ -172,20 +175,15 @@ class Family(ABC):
         kind = type(self.model)
         if not issubclass(kind, self.model_class):
             return False
-        first = list(inspect.signature(kind.forward).parameters.values())[1:4]
-        names = [one.name for one in first if one.kind is one.POSITIONAL_OR_KEYWORD]
-        return (
-            kind.__init__ is self.model_class.__init__
-            and names == self.inputs[: len(names)]
-        )
+        names = inspect.getfullargspec(kind.forward).args[1:4]
+        is_called_alike = names == self.inputs[: len(names)]
+        return is_called_alike and kind.__init__ is self.model_class.__init__
 
-    def named_inputs(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def named_inputs(self, args: tuple[Any, ...], kwargs: Arguments) -> dict[str, Any]:
         """Return the denoiser's arguments in a forward pass, by name."""
         return {**dict(zip(self.inputs, args, strict=False)), **kwargs}
 
-    def model_inputs(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Any, Tensor]:
+    def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of a forward pass."""
         return (
             inputs[self.inputs[0]],
@@ -193,7 +191,7 @@ class Family(ABC):
             inputs["encoder_hidden_states"],
         )
 
-    def latent(self, inputs: Mapping[str, Any]) -> GridShape:
+    def latent(self, inputs: Arguments) -> GridShape:
         """Return the (h, w) of the latent of a forward pass."""
         h, w = inputs[self.inputs[0]].shape[-2:]
         return h, w
@@ -210,24 +208,22 @@ class Family(ABC):
         """Return latents (B, C, h, w) as a call of the pipeline takes them."""
         return self.pack(latents)
 
-    def repeats(self, inputs: Mapping[str, Any]) -> bool:
+    def repeats(self, inputs: Arguments) -> bool:
         """Return whether a pass is a further one of its step, which is not recorded."""
         return False
 
     # --- the pipeline ---
 
     @property
-    def defaults(self) -> Mapping[str, Any]:
+    def defaults(self) -> Arguments:
         """The arguments of the pipeline that apply unless the user passes them."""
         return {}
 
-    def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
+    def axis_places(self, count: int, arguments: Arguments) -> Sequence[int]:
         """Return the places on the K axis, among the `count` that a text encoder reads."""
         return range(count)
 
-    def table(
-        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
-    ) -> TokenTable:
+    def table(self, tokenizer: Any, prompt: str, arguments: Arguments) -> TokenTable:
         """Return the words and tokens of a prompt as one tokenizer reads it in such a call."""
         return tokenize(
             prompt,
@@ -237,7 +233,7 @@ class Family(ABC):
         )
 
     def rewriter(
-        self, tokenizer: Any, arguments: Mapping[str, Any]
+        self, tokenizer: Any, arguments: Arguments
     ) -> Callable[[str], Rewritten | None] | None:
         """Return the function that makes the text that such a call reads of a prompt.
 
@@ -250,11 +246,11 @@ class Family(ABC):
             text, tokenizer, lambda piece: convert(piece, tokenizer)
         )
 
-    def limit(self, arguments: Mapping[str, Any], tokenizer: Any = None) -> int | None:
+    def limit(self, arguments: Arguments, tokenizer: Any = None) -> int | None:
         """Return the number of tokens that such a call reads at most; None: the tokenizer's."""
         return None
 
-    def whole_table(self, prompt: str, arguments: Mapping[str, Any]) -> TokenTable:
+    def whole_table(self, prompt: str, arguments: Arguments) -> TokenTable:
         """Return the words and tokens of a prompt on the whole K axis in such a call."""
         parts = [self.tokenizer_of(names) for names in self.sequences]
         return concatenate([self.table(one, prompt, arguments) for one in parts])
@@ -272,7 +268,10 @@ class Family(ABC):
 
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states among the result of `encode_prompt`, or of its several calls."""
-        return encoded[0], encoded[1], None
+        prompt, negative, mask = (
+            None if place is None else encoded[place] for place in self.encoded_places
+        )
+        return prompt, negative, mask
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
         """Yield replacements (owner, name, method) that refuse calls with misplaced maps.

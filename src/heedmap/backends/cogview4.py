@@ -4,7 +4,6 @@ GLM reads the prompt. The pipeline pads the prompts of a batch in front, to a mu
 and to the longest of them; no mask hides the padding. A negative prompt runs in a pass of its own.
 """
 
-from collections.abc import Mapping
 from math import ceil, prod
 from typing import Any
 
@@ -12,7 +11,7 @@ from diffusers import CogView4Transformer2DModel
 from diffusers.pipelines.cogview4.pipeline_cogview4 import calculate_shift
 from torch import Tensor
 
-from heedmap.backends.base import GridShape
+from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.joint import JointFamily
 from heedmap.text.words import TokenTable, padded, tokenize_between
 
@@ -43,9 +42,7 @@ class CogView4(JointFamily):
         """Return the text states (1, K, C) in the output of a block, after those of the image."""
         return output[1]
 
-    def table(
-        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
-    ) -> TokenTable:
+    def table(self, tokenizer: Any, prompt: str, arguments: Arguments) -> TokenTable:
         """Return the words and tokens of a prompt, behind the padding to a multiple of 16."""
         limit = self.limit(arguments)
         table = tokenize_between("", prompt, "", tokenizer, limit=limit)

@@ -5,7 +5,7 @@ are on the K axis; Chroma has T5 alone. Latents are packed: four cells make one 
 negative prompt runs in a pass of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from diffusers import ChromaTransformer2DModel, FluxTransformer2DModel
 from diffusers.models.transformers.transformer_flux import FluxAttention
 from torch import Tensor
 
-from heedmap.backends.base import GridShape, TextStates
+from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.joint import PackedFamily
 
 
@@ -26,13 +26,14 @@ class Flux(PackedFamily):
     layer_classes = (FluxAttention,)
     sequences = (("tokenizer_2",),)
     encodes_negative_apart = True
+    encoded_places = (0, None, None)
     negative_guidance = "true_cfg_scale"
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:
         """Return "single" or "double" for each layer."""
         return {n: "single" if n.startswith("single_") else "double" for n in names}
 
-    def latent(self, inputs: Mapping[str, Any]) -> GridShape:
+    def latent(self, inputs: Arguments) -> GridShape:
         """Return the (h, w) of the latent, by the places of its positions.
 
         Raises:
@@ -44,7 +45,7 @@ class Flux(PackedFamily):
         return self.checked_latent(h, w, inputs, references=last[0] > 0)
 
     def with_text(
-        self, arguments: Mapping[str, Any], text: Tensor, row: int, positions: int
+        self, arguments: Arguments, text: Tensor, row: int, positions: int
     ) -> dict[str, Any]:
         """Return the arguments of a block for one row of its batch, with other text (1, K, C)."""
         rotations = tuple(
@@ -53,10 +54,6 @@ class Flux(PackedFamily):
         )
         one = super().with_text(arguments, text, row, positions)
         return one | {"image_rotary_emb": rotations}
-
-    def text_states(self, encoded: Any) -> TextStates:
-        """Select T5's states of the one text."""
-        return encoded[0], None, None
 
 
 class Chroma(Flux):
@@ -70,8 +67,5 @@ class Chroma(Flux):
     model_class = ChromaTransformer2DModel
     sequences = (("tokenizer",),)
     encodes_negative_apart = False
+    encoded_places = (0, 3, None)  # padding stays visible
     negative_guidance = "guidance_scale"
-
-    def text_states(self, encoded: Any) -> TextStates:
-        """Select the states of both prompts; padding stays visible."""
-        return encoded[0], encoded[3], None

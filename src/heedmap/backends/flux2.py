@@ -5,7 +5,6 @@ All tokens are on the K axis, those of the template and the padding, too. Latent
 cells make one position, normalized by the autoencoder's own statistics.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 from diffusers import Flux2Transformer2DModel
@@ -16,7 +15,7 @@ from diffusers.models.transformers.transformer_flux2 import (
 from diffusers.pipelines.flux2.pipeline_flux2 import format_input
 from torch import Tensor
 
-from heedmap.backends.base import GridShape
+from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.flux import Flux
 from heedmap.backends.joint import template_around
 from heedmap.text.words import TokenTable, tokenize_between
@@ -45,9 +44,7 @@ class Flux2(Flux):
         """Return latents (B, C, h, w) with the cells of each position as its channels."""
         return self.pipe._patchify_latents(latents.contiguous())
 
-    def table(
-        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
-    ) -> TokenTable:
+    def table(self, tokenizer: Any, prompt: str, arguments: Arguments) -> TokenTable:
         """Return the words and tokens of a prompt inside of the chat template."""
         system = getattr(self.pipe, "system_message", None)  # dev has one
 
@@ -56,13 +53,23 @@ class Flux2(Flux):
                 (chat,) = format_input([text], system_message=system)
                 return tokenizer.apply_chat_template(chat, tokenize=False)
             chat = [{"role": "user", "content": text}]
-            options = {"add_generation_prompt": True, "enable_thinking": False}
-            return tokenizer.apply_chat_template(chat, tokenize=False, **options)
+            return tokenizer.apply_chat_template(
+                chat,
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=False,
+            )
 
         before, after = template_around(prompt, render)
         # A processor adds no second start token.
         inner = getattr(tokenizer, "tokenizer", tokenizer)
         begun = inner is not tokenizer and before.startswith(inner.bos_token or "\0")
-        options = {"padding": "max_length", "add_special_tokens": not begun}
-        limit = self.limit(arguments)
-        return tokenize_between(before, prompt, after, inner, limit=limit, **options)
+        return tokenize_between(
+            before,
+            prompt,
+            after,
+            inner,
+            limit=self.limit(arguments),
+            padding="max_length",
+            add_special_tokens=not begun,
+        )

@@ -5,7 +5,6 @@ a call for each. No mask hides the padding: the model puts a learned state in it
 image attends to.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from diffusers import HunyuanDiT2DModel
 from torch import Tensor
 from torch.nn.functional import pad
 
-from heedmap.backends.base import TextStates
+from heedmap.backends.base import Arguments, TextStates
 from heedmap.backends.transformer import Transformer
 
 
@@ -31,12 +30,12 @@ class HunyuanDiT(Transformer):
     encoding_calls = 2
 
     @property
-    def defaults(self) -> Mapping[str, Any]:
+    def defaults(self) -> Arguments:
         """The arguments of the pipeline that apply unless the user passes them."""
         # Else it draws the nearest size of a list.
         return {"use_resolution_binning": False}
 
-    def model_inputs(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Any, Tensor]:
+    def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of both encoders."""
         sample, timestep, states = super().model_inputs(inputs)
         bert = (states, inputs["text_embedding_mask"])
@@ -63,7 +62,7 @@ class HunyuanDiT(Transformer):
         negative = _joined(*zip(negative_states, negative_masks, strict=True))
         return prompt, negative, None
 
-    def limit(self, arguments: Mapping[str, Any], tokenizer: Any = None) -> int:
+    def limit(self, arguments: Arguments, tokenizer: Any = None) -> int:
         """Return the number of tokens of T5, or of BERT, which the pipeline sets."""
         return 256 if tokenizer is self.pipe.tokenizer_2 else 77
 

@@ -5,13 +5,13 @@ recording has the rows of the image's queries and the columns of the text's keys
 all attention, that to the image included: a row sums to less than 1.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from heedmap.backends.base import GridShape
+from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.transformer import Transformer
 from heedmap.errors import TraceError, quoted
 from heedmap.mathematics.events import Layout, RowLayout
@@ -27,7 +27,7 @@ class JointFamily(Transformer):
 
     is_joint = True
     windows = DEFAULT_JOINT_WINDOWS
-    text_first: ClassVar[bool]
+    text_first: bool
 
     @property
     def matches_flow(self) -> bool:
@@ -52,7 +52,7 @@ class JointFamily(Transformer):
         return {name: find(name.rpartition(".")[0]) for name in self.text_layers()}
 
     def with_text(
-        self, arguments: Mapping[str, Any], text: Tensor, row: int, positions: int
+        self, arguments: Arguments, text: Tensor, row: int, positions: int
     ) -> dict[str, Any]:
         """Return the arguments of a block for one row of its batch, with other text (1, K, C).
 
@@ -110,13 +110,13 @@ class PackedFamily(JointFamily):
         """The side of a packed position, in cells."""
         return 2
 
-    def model_inputs(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Any, Tensor]:
+    def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the packed latent, the scheduler's timestep and the text states of a pass."""
         sample, timestep, states = super().model_inputs(inputs)
         return sample, timestep * 1000, states
 
     def checked_latent(
-        self, h: int, w: int, inputs: Mapping[str, Any], references: bool
+        self, h: int, w: int, inputs: Arguments, references: bool
     ) -> GridShape:
         """Return the (h, w) of the latent of a pass on h·w positions.
 
@@ -142,7 +142,7 @@ class PackedFamily(JointFamily):
         return self.pipe._unpack_latents(latents, h * side, w * side, side)
 
 
-def _unmasked(values: Mapping[str, Any]) -> dict[str, Any]:
+def _unmasked(values: Arguments) -> dict[str, Any]:
     """Return arguments by name, with None for masks."""
     names = [name for name in values if name.endswith("mask")]
     return {**values, **dict.fromkeys(names)}

@@ -137,23 +137,24 @@ def layer_shapes(
         grid = family.grid(name, latent)
         positions = math.prod(grid)
         query = (positions, layer.inner_dim)
-        shapes = LayerShapes(
-            name=name,
-            grid=grid,
-            heads=layer.heads,
-            scale=getattr(layer, "scale", (layer.inner_dim // layer.heads) ** -0.5),
-            hidden=(positions, layer.query_dim),
-            text=(tokens, family.text_width(layer)),
-            query=query,
-            key=(tokens, getattr(layer, "inner_kv_dim", layer.inner_dim)),
-            scores=(positions, tokens + positions * family.is_joint),
-            output=(positions, layer.out_dim),
-            masked=masked,
-            image_key=query if family.is_joint else None,
-            projected=projection_of(layer) is not None,
-            part=parts.get(name, ""),
+        result.append(
+            LayerShapes(
+                name=name,
+                grid=grid,
+                heads=layer.heads,
+                scale=getattr(layer, "scale", (layer.inner_dim // layer.heads) ** -0.5),
+                hidden=(positions, layer.query_dim),
+                text=(tokens, family.text_width(layer)),
+                query=query,
+                key=(tokens, getattr(layer, "inner_kv_dim", layer.inner_dim)),
+                scores=(positions, tokens + positions * family.is_joint),
+                output=(positions, layer.out_dim),
+                masked=masked,
+                image_key=query if family.is_joint else None,
+                projected=projection_of(layer) is not None,
+                part=parts.get(name, ""),
+            )
         )
-        result.append(shapes)
     return tuple(result)
 
 

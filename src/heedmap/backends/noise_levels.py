@@ -1,7 +1,6 @@
 """How much noise latents hold at a timestep, and the latents without noise."""
 
 from copy import copy, deepcopy
-from inspect import unwrap
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from diffusers import (
 )
 from torch import Tensor
 
+from heedmap.backends.registry import family_of
 from heedmap.backends.schedules import call_steps
 from heedmap.errors import ModelError
 
@@ -58,11 +58,8 @@ def is_flow(pipe: Any) -> bool:
     scheduler = pipe.scheduler
     config = scheduler.config
     is_noisy = config.get("stochastic_sampling") or config.get("invert_sigmas")
-    if is_noisy or not isinstance(scheduler, _FLOWS):
-        return False
-    # Pipelines of diffusion scale their noise for the scheduler.
-    prepare = unwrap(type(pipe).prepare_latents)
-    return "init_noise_sigma" not in prepare.__code__.co_names
+    is_flow_scheduler = isinstance(scheduler, _FLOWS) and not is_noisy
+    return is_flow_scheduler and family_of(pipe).matches_flow
 
 
 def flow_level(scheduler: Any) -> tuple[float, float]:

@@ -4,14 +4,14 @@ A prompt is padded to the length that the call asks for. A mask hides the paddin
 is exactly 0. The transformer projects T5's states once for all of its layers.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from diffusers import PixArtTransformer2DModel
 from diffusers.utils import is_bs4_available, is_ftfy_available
 from torch import Tensor
 
-from heedmap.backends.base import TextStates, default_of
+from heedmap.backends.base import Arguments, default_of
 from heedmap.backends.transformer import Transformer
 from heedmap.errors import ArgumentError, TraceError, quoted
 from heedmap.text.words import Rewritten
@@ -24,9 +24,10 @@ class PixArt(Transformer):
     model_class = PixArtTransformer2DModel
     older_names = ("Transformer2DModel",)
     masks_padding = True
+    encoded_places = (0, 2, 1)
 
     @property
-    def defaults(self) -> Mapping[str, Any]:
+    def defaults(self) -> Arguments:
         """The arguments of the pipeline that apply unless the user passes them."""
         # Otherwise it draws the nearest size of a list, and then scales and crops the image.
         values = {"use_resolution_binning": False}
@@ -39,12 +40,8 @@ class PixArt(Transformer):
         projection = self.model.caption_projection
         return states if projection is None else projection(states)
 
-    def text_states(self, encoded: Any) -> TextStates:
-        """Select the states and the mask; each branch's mask follows its states."""
-        return encoded[0], encoded[2], encoded[1]
-
     def rewriter(
-        self, tokenizer: Any, arguments: Mapping[str, Any]
+        self, tokenizer: Any, arguments: Arguments
     ) -> Callable[[str], Rewritten]:
         """Return the function that makes the text that such a call reads: in lower case."""
         name = "clean_caption"

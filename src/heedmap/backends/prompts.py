@@ -5,7 +5,7 @@ The tables of a call are checked against the ids that its text encoders were giv
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedmap.backends.base import Family, TextStates, Undo, active_calls, replace_method
+from heedmap.backends.base import (
+    Arguments,
+    Family,
+    TextStates,
+    Undo,
+    active_calls,
+    replace_method,
+)
 from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
 from heedmap.errors import TraceError, quoted, warn
@@ -28,7 +35,7 @@ types differ by about 0.01, other words by 0.2 and more."""
 
 
 def prompt_table(
-    pipe: Any, prompt: str, arguments: Mapping[str, Any] | None = None
+    pipe: Any, prompt: str, arguments: Arguments | None = None
 ) -> TokenTable:
     """Return the words and tokens of a prompt as a pipeline reads it in a call with arguments."""
     with silence_logs(pipe):
@@ -68,7 +75,7 @@ class EncodingCall:
         results: the result of the call, and of a further one for each other encoder.
     """
 
-    def __init__(self, family: Family, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, family: Family, arguments: Arguments) -> None:
         self.family = family
         self.arguments = arguments
         self.records: list[EncoderRecord] = []
@@ -158,7 +165,7 @@ def _check_ids(
     record: EncoderRecord,
     texts: Sequence[str],
     ids: Sequence[Sequence[int]],
-    arguments: Mapping[str, Any],
+    arguments: Arguments,
 ) -> None:
     """Raise a TraceError unless an encoder read these texts, at the positions of their labels."""
     places = family.axis_places(len(ids[0]), arguments)
@@ -176,12 +183,16 @@ def _check_ids(
 
 
 def _is_read(in_front: bool, table: TokenTable, ids: Sequence[int]) -> bool:
-    """Return whether a text encoder read these tokens, with padding behind them or in front."""
-    tokens = [token.id for token in table.tokens if token.kind != "pad"]
-    first = len(ids) - len(tokens) if in_front else 0
-    end = first + len(tokens)
-    padding = {*ids[:first], *ids[end:]}
-    return ids[first:end] == tokens and len(padding) <= 1
+    """Return whether a text encoder read these tokens, and padding in all other places."""
+    offset = len(ids) - len(table.tokens) if in_front else 0
+    read = dict(enumerate(ids))
+    expected = {
+        offset + token.position: token.id
+        for token in table.tokens
+        if token.kind != "pad"
+    }
+    padding = {read[place] for place in read.keys() - expected.keys()}
+    return expected.items() <= read.items() and len(padding) <= 1
 
 
 def _listed(text: str | Sequence[str], count: int | None) -> list[str]:
@@ -346,15 +357,16 @@ def encoding_of(encodings: Sequence[Encoding], states: Tensor) -> Encoding:
     Raises:
         TraceError: if there is none.
     """
-    candidates: list[tuple[int, int, int]] = []
-    for number, encoding in enumerate(encodings):
+
+    def rank(encoding: Encoding) -> tuple[int, int]:
         blocks = encoding.blocks_in(states)
-        if blocks:
-            last = max(blocks.get("conditional", [-1]))
-            candidates.append((len(encoding.conditional.tables), last, number))
-    if not candidates:
+        last = max(blocks.get("conditional", [-1]))
+        return len(encoding.conditional.tables) if blocks else 0, last
+
+    best = max(reversed(encodings), key=rank)
+    if rank(best) == (0, -1):
         raise foreign_states(states)
-    return encodings[max(candidates)[-1]]
+    return best
 
 
 def foreign_states(states: Tensor) -> TraceError:

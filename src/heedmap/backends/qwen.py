@@ -5,13 +5,13 @@ tokens, and pads the prompts of a batch to the longest of them. A mask hides the
 attention is exactly 0. A negative prompt is encoded by a call and run in a pass of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from diffusers import QwenImageTransformer2DModel
 from torch import Tensor
 
-from heedmap.backends.base import GridShape, TextStates
+from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.joint import PackedFamily
 from heedmap.text.words import TokenTable, tokenize_between
 
@@ -24,10 +24,11 @@ class QwenImage(PackedFamily):
     masks_padding = True
     pads_to_longest = "right"
     encodes_negative_apart = True
+    encoded_places = (0, None, 1)
     sequences = (("tokenizer",),)
     negative_guidance = "true_cfg_scale"
 
-    def latent(self, inputs: Mapping[str, Any]) -> GridShape:
+    def latent(self, inputs: Arguments) -> GridShape:
         """Return the (h, w) of the latent, by the shape that the model is given.
 
         Raises:
@@ -45,7 +46,7 @@ class QwenImage(PackedFamily):
         return self.model.txt_in(self.model.txt_norm(states))
 
     def with_text(
-        self, arguments: Mapping[str, Any], text: Tensor, row: int, positions: int
+        self, arguments: Arguments, text: Tensor, row: int, positions: int
     ) -> dict[str, Any]:
         """Return the arguments of a block for one row of its batch, with other text (1, K, C)."""
         image, places = arguments["image_rotary_emb"]
@@ -56,17 +57,11 @@ class QwenImage(PackedFamily):
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""
         return super().unpack(latents, latent)[:, :, 0]
 
-    def text_states(self, encoded: Any) -> TextStates:
-        """Select the states and the mask of the one text."""
-        return encoded[0], None, encoded[1]
-
-    def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
+    def axis_places(self, count: int, arguments: Arguments) -> Sequence[int]:
         """Return the places after those that are dropped."""
         return range(self.pipe.prompt_template_encode_start_idx, count)
 
-    def table(
-        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
-    ) -> TokenTable:
+    def table(self, tokenizer: Any, prompt: str, arguments: Arguments) -> TokenTable:
         """Return the words and tokens of a prompt inside of the template, after its first ones."""
         before, after = self.pipe.prompt_template_encode.split("{}")
         return tokenize_between(

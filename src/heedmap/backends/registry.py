@@ -1,7 +1,6 @@
 """The table of model families, the layers and image sizes of a pipeline, and its arguments."""
 
 import inspect
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -93,7 +92,8 @@ def family_of(pipe: Any) -> Family:
         family = kind(pipe)
         if family.serves():
             return family
-    raise _unreadable(type(pipe).__name__)
+    model = getattr(pipe, "unet", None) or getattr(pipe, "transformer", None)
+    raise _unreadable(type(pipe).__name__, type(model).__name__)
 
 
 def family_named(index: Mapping[str, Any]) -> type[Family]:
@@ -105,13 +105,14 @@ def family_named(index: Mapping[str, Any]) -> type[Family]:
         names = (family.model_class.__name__, *family.older_names)
         if isinstance(part, list) and part[-1] in names:
             return family
-    raise _unreadable(name)
+    raise _unreadable(name, index.get("unet") or index.get("transformer"))
 
 
-def _unreadable(name: str) -> ModelError:
+def _unreadable(name: str, model: Any) -> ModelError:
     known = join_words([family.description for family in families()], "or", most=99)
     return ModelError(
-        f"{name} has no denoiser whose attention to the text heedmap reads: expected {known}"
+        f"{name} has no denoiser whose attention to the text heedmap reads, but {model}: expected "
+        f"{known}"
     )
 
 
@@ -145,10 +146,9 @@ def _check_class(names: Iterable[str]) -> None:
 
 def encoding_method(pipe: Any) -> str:
     """Return the name of a pipeline's encode_prompt; raise a ModelError if its form is unknown."""
-    # InstructPix2Pix has only the older one.
     name = "encode_prompt"
     if not hasattr(pipe, name):
-        name = "_encode_prompt"  # of InstructPix2Pix
+        name = "_encode_prompt"  # the older one, which InstructPix2Pix has
     if hasattr(pipe, name):
         parameters = inspect.signature(getattr(pipe, name)).parameters
         if "prompt" in parameters and "max_embeddings_multiples" not in parameters:
@@ -213,26 +213,25 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
     multiple = unit(pipe)
     longest = family_of(pipe).longest_side
-    sides = [
-        check_int("a side of the size", side) for side in as_ordered_list(size) or ()
-    ]
+    sides = as_ordered_list(size) or ()
     if len(sides) != 2:
         raise ArgumentError(
             f"the size is {quoted(size)}: expected (width, height), in pixels"
         )
     for side in sides:
-        if side % multiple or not 0 < side <= longest:
-            near = max(1, min(side, longest) // multiple) * multiple
+        check_int("a side of the size", side, least=multiple, most=longest)
+        if side % multiple:
             raise ArgumentError(
-                f"a side of the size is {side}: expected a multiple of {multiple} up to {longest} "
-                f"pixels, such as {near}"
+                f"a side of the size is {side}: expected a multiple of {multiple}, such as "
+                f"{side - side % multiple}"
             )
-    if math.prod(sides) > MAX_PIXELS or max(sides) > MAX_ASPECT * min(sides):
+    w, h = map(int, sides)
+    if w * h > MAX_PIXELS or max(w, h) > MAX_ASPECT * min(w, h):
         raise ArgumentError(
-            f"the size is {sides[0]}×{sides[1]}: expected at most {MAX_PIXELS} pixels in all, and "
-            f"no side above {MAX_ASPECT} times the other"
+            f"the size is {w}×{h}: expected at most {MAX_PIXELS} pixels in all, and no side above "
+            f"{MAX_ASPECT} times the other"
         )
-    return sides[0], sides[1]
+    return w, h
 
 
 # --- the arguments of a call ---

@@ -15,7 +15,7 @@ from diffusers import SanaTransformer2DModel
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
-from heedmap.backends.base import TextStates, default_of
+from heedmap.backends.base import Arguments, TextStates, default_of
 from heedmap.backends.pixart import PixArt
 from heedmap.text.words import TokenTable, part_of, tokenize
 
@@ -34,7 +34,7 @@ class Sana(PixArt):
     }
 
     @property
-    def defaults(self) -> Mapping[str, Any]:
+    def defaults(self) -> Arguments:
         """The arguments of the pipeline that apply unless the user passes them.
 
         The pipeline's own size is that of one of its models.
@@ -56,7 +56,7 @@ class Sana(PixArt):
         """Return Gemma's states, projected and normed."""
         return self.model.caption_norm(self.model.caption_projection(states))
 
-    def model_inputs(self, inputs: Mapping[str, Any]) -> tuple[Tensor, Any, Tensor]:
+    def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the scheduler's timestep and the text states of a pass."""
         sample, timestep, states = super().model_inputs(inputs)
         if not self.matches_flow:  # Sana Sprint passes a share of noise
@@ -69,13 +69,11 @@ class Sana(PixArt):
             return encoded[0], None, encoded[1]
         return super().text_states(encoded)
 
-    def axis_places(self, count: int, arguments: Mapping[str, Any]) -> Sequence[int]:
+    def axis_places(self, count: int, arguments: Arguments) -> Sequence[int]:
         """Return the first of `count` places, and the last ones."""
         return [0, *range(count - self.limit(arguments) + 1, count)]
 
-    def table(
-        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
-    ) -> TokenTable:
+    def table(self, tokenizer: Any, prompt: str, arguments: Arguments) -> TokenTable:
         """Return the words and tokens of a prompt behind the instruction of the call."""
         limit = self.limit(arguments)
         tokenizer = copy(tokenizer)

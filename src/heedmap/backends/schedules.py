@@ -108,13 +108,14 @@ def call_steps(scheduler: Any, timesteps: Sequence[float], start: int = 0) -> li
     # PNDM: four calls in a Runge-Kutta step; without such steps its second timestep comes twice,
     # and the first two calls make the first step.
     prk = max(len(scheduler.prk_timesteps) - start, 0)
-    steps = [number // _RUNGE_KUTTA for number in range(min(prk, len(timesteps)))]
-    step = ceil(prk / _RUNGE_KUTTA)
-    for number in range(prk, len(timesteps)):
-        steps.append(step)
-        ahead = timesteps[number + 1 : number + 3]
-        is_repeated = len(ahead) == 2 and ahead[0] == ahead[1] != timesteps[number]
-        step += not is_repeated
+    first = ceil(prk / _RUNGE_KUTTA)
+    is_paired = prk == 0 and timesteps[1:2] == timesteps[2:3]
+    steps: list[int] = []
+    for number in range(len(timesteps)):
+        if number < prk:
+            steps.append(number // _RUNGE_KUTTA)
+        else:
+            steps.append(first + max(number - prk - is_paired, 0))
     return steps
 
 
@@ -194,19 +195,11 @@ def listen(
         before: a function of the scheduler and the arguments of each call.
     """
     step = scheduler.step
-    inside = False
 
     def listening_step(*args: Any, **kwargs: Any) -> Any:
-        nonlocal inside
-        if inside:  # a scheduler that calls itself makes one step
-            return step(*args, **kwargs)
         if before is not None:
             before(scheduler, *args, **kwargs)
-        inside = True
-        try:
-            result = step(*args, **kwargs)
-        finally:
-            inside = False
+        result = step(*args, **kwargs)
         latents = after(result[0])
         if isinstance(result, tuple):
             return (latents, *result[1:])

@@ -4,11 +4,12 @@ On the K axis the positions of CLIP come first, each read by both CLIPs, and the
 mask hides the padding. The first blocks of SD 3.5 medium also have attention of the image alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from diffusers import SD3Transformer2DModel
 
+from heedmap.backends.base import Arguments
 from heedmap.backends.joint import JointFamily
 from heedmap.text.words import TokenTable, padded
 
@@ -32,7 +33,7 @@ class StableDiffusion3(JointFamily):
         """Return whether a layer has linear maps for the text; others are of the image alone."""
         return layer.added_kv_proj_dim is not None
 
-    def repeats(self, inputs: Mapping[str, Any]) -> bool:
+    def repeats(self, inputs: Arguments) -> bool:
         """Return whether a pass skips layers, as skip-layer guidance does after the usual pass."""
         return inputs.get("skip_layers") is not None
 
@@ -44,9 +45,7 @@ class StableDiffusion3(JointFamily):
         is_read = self.pipe.text_encoder_3 is not None or self.pipe.text_encoder is None
         return self.pipe.tokenizer_3 if is_read else None
 
-    def table(
-        self, tokenizer: Any, prompt: str, arguments: Mapping[str, Any]
-    ) -> TokenTable:
+    def table(self, tokenizer: Any, prompt: str, arguments: Arguments) -> TokenTable:
         """Return the words and tokens of a prompt as a CLIP reads it, or T5; None is T5's absence.
 
         Without T5 its positions hold zeros, which are padding.
@@ -56,7 +55,7 @@ class StableDiffusion3(JointFamily):
         limit = self.limit(arguments)
         return padded(TokenTable(prompt, limit, 0, (), ()), limit)
 
-    def limit(self, arguments: Mapping[str, Any], tokenizer: Any = None) -> int:
+    def limit(self, arguments: Arguments, tokenizer: Any = None) -> int:
         """Return the number of tokens that a CLIP reads; else that of T5."""
         if tokenizer is None or tokenizer is self.pipe.tokenizer_3:
             return super().limit(arguments)

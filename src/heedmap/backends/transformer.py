@@ -1,12 +1,12 @@
 """The base of families whose denoiser is a transformer over patches of the latent."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 from diffusers.models.attention_processor import Attention
 from torch import nn
 
-from heedmap.backends.base import Family, GridShape, default_of
+from heedmap.backends.base import Arguments, Family, GridShape, default_of
 from heedmap.checks import check_int
 
 
@@ -19,8 +19,8 @@ class Transformer(Family):
     """
 
     component = "transformer"
-    block_lists: ClassVar[tuple[str, ...]] = ("transformer_blocks",)
-    layer_classes: ClassVar[tuple[type[nn.Module], ...]] = (Attention,)
+    block_lists: tuple[str, ...] = ("transformer_blocks",)
+    layer_classes: tuple[type[nn.Module], ...] = (Attention,)
 
     def attention(self) -> dict[str, Any]:
         """Return the attention layers of the blocks, in running order; adapters have others."""
@@ -41,7 +41,7 @@ class Transformer(Family):
         count = len(names)
         return {name: thirds[3 * n // count] for n, name in enumerate(names)}
 
-    def limit(self, arguments: Mapping[str, Any], tokenizer: Any = None) -> int:
+    def limit(self, arguments: Arguments, tokenizer: Any = None) -> int:
         """Return the number of tokens that a call reads at most."""
         name = "max_sequence_length"
         value = arguments.get(name, default_of(self.pipe, name))

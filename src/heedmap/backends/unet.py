@@ -66,13 +66,17 @@ class UNet(Family):
     def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid of a layer's stage: the latent's, halved and rounded up at each level."""
         last = len(self.model.config.block_out_channels) - 1
-        stage, _, rest = name.partition(".")
-        number = int(rest.partition(".")[0]) if stage != "mid_block" else last
-        halvings = last - number if stage == "up_blocks" else number
+        stage, number, *_ = name.split(".")
+        halvings = last
+        if stage == "down_blocks":
+            halvings = int(number)
+        elif stage == "up_blocks":
+            halvings = last - int(number)
         h, w = latent
         return ceil(h / 2**halvings), ceil(w / 2**halvings)
 
     def project_text(self, states: torch.Tensor) -> torch.Tensor:
         """Return text states projected, if the model projects them once for all layers."""
-        projected = self.model.config.encoder_hid_dim_type == "text_proj"
-        return self.model.encoder_hid_proj(states) if projected else states
+        if self.model.config.encoder_hid_dim_type != "text_proj":
+            return states
+        return self.model.encoder_hid_proj(states)
