@@ -1,6 +1,7 @@
 """Tools that skip layers at some steps, or replace what a layer computes."""
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,23 +16,17 @@ def run_uncompiled(model: Any, undo: Undo) -> None:
     A recording processor would break the compiled graph, and the breaks would stay in torch's
     cache. A warning says that it is slower.
     """
-    is_compiled = False
     for module in model.modules():
-        changed: dict[str, Any] = {}
-        if hasattr(module, "_orig_mod"):
-            changed["forward"] = module._orig_mod.__call__
-        if vars(module).get("_compiled_call_impl") is not None:
-            changed["_compiled_call_impl"] = None
-        if changed:
-            before = {name: vars(module)[name] for name in changed}
-            undo(lambda module=module, before=before: vars(module).update(before))
-            vars(module).update(changed)
-            is_compiled = True
-    if is_compiled:
-        warn(
-            "the model is compiled, and heedmap runs it as it was before: expect the speed of a "
-            "model without torch.compile until the recording is over"
-        )
+        if hasattr(module, "_orig_mod") or module._compiled_call_impl is not None:
+            break
+    else:
+        return
+    stance = torch.compiler.set_stance("force_eager")
+    undo(partial(stance.__exit__, None, None, None))
+    warn(
+        "the model is compiled, and heedmap runs it as it was before: expect the speed of a "
+        "model without torch.compile until the recording is over"
+    )
 
 
 # How the names of diffusers' hooks begin that skip nothing.
