@@ -5,7 +5,7 @@ from making import random_pixart
 
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers, family_of, self_attention_layers, unit
-from heedmap.errors import ArgumentError, TraceError
+from heedmap.errors import ArgumentError
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +58,3 @@ def test_words_have_the_tokens_of_t5(pipe):
     assert [word.missing for word in cut.words] == [0, 1, 1]
     with pytest.raises(ArgumentError):
         prompt_table(pipe, "a", {"max_sequence_length": 0})
-
-
-@pytest.mark.parametrize("installed", [(True, True), (True, False)])
-def test_a_text_is_cleaned_where_the_pipeline_can(pipe, monkeypatch, installed):
-    for name, there in zip(("bs4", "ftfy"), installed, strict=True):
-        monkeypatch.setattr(f"diffusers.utils.import_utils._{name}_available", there)
-    monkeypatch.setattr(
-        type(pipe), "_text_preprocessing", lambda self, text, clean_caption: [text.lower()[:-1]]
-    )
-    plain = prompt_table(pipe, "A at!", {"clean_caption": False})
-    assert [word.text for word in plain.words] == ["A", "at"]
-    if all(installed):
-        with pytest.raises(TraceError):
-            prompt_table(pipe, "A at!")
-    else:
-        assert prompt_table(pipe, "A at!") == plain

@@ -2,7 +2,6 @@
 
 import dis
 import inspect
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
+from diffusers.utils.hub_utils import extract_commit_hash
 from diffusers.utils.torch_utils import unwrap_module
 from torch import Tensor
 
@@ -307,8 +307,6 @@ def _refuse_crop(*args: Any, **kwargs: Any) -> Any:
 
 # --- the parts of a pipeline ---
 
-_COMMIT = re.compile(r"snapshots[\\/]([0-9a-f]{40})(?:[\\/]|$)")
-
 
 def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:
     """Return the arguments that a pipeline takes, by name.
@@ -349,8 +347,8 @@ def device_of(pipe: Any) -> torch.device:
 
 def commit_of(model: Any) -> str | None:
     """Return the commit of the hub repository that a denoiser came from; None if unknown."""
-    match = _COMMIT.search(str(getattr(model.config, "_name_or_path", "")))
-    return match and match[1]
+    folder = getattr(model.config, "_name_or_path", "")
+    return extract_commit_hash(str(folder))
 
 
 def loras(pipe: Any) -> list[dict[str, Any]]:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from diffusers import PixArtTransformer2DModel
-from diffusers.utils import is_bs4_available, is_ftfy_available
 from torch import Tensor
 
-from heedmap.backends.base import Arguments, default_of
+from heedmap.backends.base import Arguments
 from heedmap.backends.transformer import Transformer
-from heedmap.errors import ArgumentError, TraceError, quoted
+from heedmap.errors import ArgumentError
 from heedmap.text.words import Rewritten
 
 
@@ -29,11 +28,8 @@ class PixArt(Transformer):
     @property
     def defaults(self) -> Arguments:
         """The arguments of the pipeline that apply unless the user passes them."""
-        # Otherwise it draws the nearest size of a list, and then scales and crops the image.
-        values = {"use_resolution_binning": False}
-        if not _can_clean():  # it would log four lines at each call
-            values["clean_caption"] = False
-        return values
+        # Else it draws the nearest size of a list and scales the image, and may rewrite the prompt.
+        return {"use_resolution_binning": False, "clean_caption": False}
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return T5's states, projected."""
@@ -43,9 +39,10 @@ class PixArt(Transformer):
     def rewriter(
         self, tokenizer: Any, arguments: Arguments
     ) -> Callable[[str], Rewritten]:
-        """Return the function that makes the text that such a call reads: in lower case."""
-        name = "clean_caption"
-        clean = arguments.get(name, default_of(self.pipe, name))
+        """Return the function that makes the text that such a call reads: in lower case.
+
+        What else `clean_caption` changes is seen by the ids that the encoder reads.
+        """
 
         def rewrite(text: str) -> Rewritten:
             origin = [
@@ -54,14 +51,6 @@ class PixArt(Transformer):
             lowered = text.lower()
             stripped = lowered.strip()
             start = lowered.find(stripped)
-            if clean and _can_clean():
-                (cleaned,) = self.pipe._text_preprocessing(text, clean_caption=True)
-                if cleaned != stripped:
-                    raise TraceError(
-                        f"{type(self.pipe).__name__} makes {quoted(cleaned)} of the prompt "
-                        f"{quoted(text)} before it reads it, so that heedmap cannot label its "
-                        "words: write the prompt like that, or pass clean_caption=False"
-                    )
             return Rewritten(stripped, origin[start : start + len(stripped)])
 
         return rewrite
@@ -92,8 +81,3 @@ def _check_size(size: tuple[int, int], drawn: Sequence[int]) -> None:
             "and then scaled and cropped, so that its maps would be misplaced: pass "
             "use_resolution_binning=False, or the size that is drawn"
         )
-
-
-def _can_clean() -> bool:
-    """Return whether the packages are there with which pipelines clean a text."""
-    return is_bs4_available() and is_ftfy_available()
