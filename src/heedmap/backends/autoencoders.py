@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle, unfold
 
+_OF_FRAMES = "temperal_downsample"
+"""The setting of autoencoders that code videos; Qwen-Image uses one frame."""
+
 
 def unscaled(vae: Any, latents: Tensor) -> Tensor:
     """Convert latents (B, C, h, w) of a pipeline to those of its autoencoder."""
@@ -46,19 +49,15 @@ def _tiled(values: Tensor, like: Tensor) -> Tensor:
     return block.repeat(1, h // 2, w // 2)
 
 
-def is_of_frames(vae: Any) -> bool:
-    """Return whether an autoencoder codes videos: Qwen-Image uses one frame."""
-    return hasattr(vae.config, "temperal_downsample")
-
-
 def pictures_of(vae: Any, latents: Tensor) -> Tensor:
     """Decode latents of an autoencoder to images (B, 3, H, W), 0 to 1."""
     with _upcast(vae):
         latents = latents.to(vae.dtype)
-        if is_of_frames(vae):
-            pixels = vae.decode(latents.unsqueeze(2)).sample.squeeze(2)
-        else:
-            pixels = vae.decode(latents).sample
+        if hasattr(vae.config, _OF_FRAMES):
+            latents = latents.unsqueeze(2)
+        pixels = vae.decode(latents).sample
+        if pixels.ndim == 5:
+            pixels = pixels.squeeze(2)
         return pixels.float().cpu() / 2 + 0.5
 
 
@@ -66,7 +65,7 @@ def latents_of(vae: Any, pixels: Tensor, device: torch.device | None = None) -> 
     """Encode images (B, 3, H, W), 0 to 1, to latents of an autoencoder, on a device if given."""
     with _upcast(vae):
         pixels = (pixels * 2 - 1).to(device or vae.device, vae.dtype)
-        if is_of_frames(vae):
+        if hasattr(vae.config, _OF_FRAMES):
             return vae.encode(pixels.unsqueeze(2)).latent_dist.mode().squeeze(2)
         encoded = vae.encode(pixels)
         if hasattr(encoded, "latent_dist"):

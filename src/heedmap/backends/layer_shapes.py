@@ -72,7 +72,6 @@ class LayerShapes:
         positions, channels = self.hidden
         tokens, width = self.text
         inner = self.query[1]
-        keys = self.scores[1]
         key = "K_h"
         value = "V_h"
         products = [
@@ -83,16 +82,16 @@ class LayerShapes:
         if self.image_key is not None:
             key = "[K_h; K'_h]"
             value = "[V_h; V'_h]"
-            products += [("K' = X·W'_K", positions, channels, inner)]
-            products += [("V' = X·W'_V", positions, channels, inner)]
+            for name in ("K' = X·W'_K", "V' = X·W'_V"):
+                products.append((name, positions, channels, inner))
+        d = self.head_dim
         factor = f"·{self.scale:.6g}"
-        if math.isclose(self.scale, self.head_dim**-0.5, rel_tol=1e-6):
-            factor = f"/√{self.head_dim}"
+        if math.isclose(self.scale, d**-0.5, rel_tol=1e-6):
+            factor = f"/√{d}"
         mask = "" if self.masked is None else " + M"
-        products += [
-            (f"S_h = Q_h·{key}ᵀ{factor}", positions, self.head_dim, keys),
-            (f"O_h = softmax(S_h{mask})·{value}", positions, keys, self.head_dim),
-        ]
+        keys = self.scores[1]
+        products.append((f"S_h = Q_h·{key}ᵀ{factor}", positions, d, keys))
+        products.append((f"O_h = softmax(S_h{mask})·{value}", positions, keys, d))
         if self.projected:
             name = f"Y = [O_0 … O_{self.heads - 1}]·W_O + b"
             products.append((name, positions, inner, self.output[1]))

@@ -183,16 +183,15 @@ def _check_ids(
 
 
 def _is_read(in_front: bool, table: TokenTable, ids: Sequence[int]) -> bool:
-    """Return whether a text encoder read these tokens, and padding in all other places."""
-    offset = len(ids) - len(table.tokens) if in_front else 0
-    read = dict(enumerate(ids))
-    expected = {
-        offset + token.position: token.id
-        for token in table.tokens
-        if token.kind != "pad"
-    }
-    padding = {read[place] for place in read.keys() - expected.keys()}
-    return expected.items() <= read.items() and len(padding) <= 1
+    """Return whether a text encoder read these tokens, and one kind of padding between them.
+
+    More padding, or text past the limit, may stand beside them.
+    """
+    first = len(ids) - len(table.tokens) if in_front else 0
+    pairs = list(zip(table.tokens, ids[first:], strict=False))
+    padding = {read for token, read in pairs if token.kind == "pad"}
+    texts = [token.id == read for token, read in pairs if token.kind != "pad"]
+    return len(ids) >= len(table.tokens) and len(padding) <= 1 and all(texts)
 
 
 def _listed(text: str | Sequence[str], count: int | None) -> list[str]:

@@ -82,6 +82,11 @@ class Sana(PixArt):
         before = "\n".join(lines or ())
         if before:
             limit += len(tokenizer.encode(before)) - 2
-        rewrite = self.rewriter(tokenizer, arguments)
-        table = tokenize(prompt, tokenizer, rewrite=rewrite, limit=limit, before=before)
+        table = tokenize(
+            prompt,
+            tokenizer,
+            rewrite=self.rewriter(tokenizer, arguments),
+            limit=limit,
+            before=before,
+        )
         return part_of(table, self.axis_places(limit, arguments))

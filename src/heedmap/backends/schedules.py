@@ -133,13 +133,13 @@ def rounding_of(timesteps: Tensor) -> float:
 class TimestepReader:
     """A reader of the timesteps of passes, which waits for the device as seldom as it can.
 
-    A timestep that is an element of the scheduler's is known by its index there.
+    A timestep that is an element of the scheduler's is known by its address.
     """
 
     def __init__(self, pipe: Any) -> None:
         self._pipe = pipe
         self._scheduled: Tensor | None = None
-        self._values: list[float] = []
+        self._values: dict[int, float] = {}
 
     def read(self, timesteps: Tensor) -> float:
         """Return the timestep of the rows of a pass (B).
@@ -148,12 +148,14 @@ class TimestepReader:
             TraceError: if the rows have several.
         """
         scheduled = self._pipe.scheduler.timesteps
-        index = _index_in(timesteps, scheduled)
-        if index is not None:
-            if scheduled is not self._scheduled:
-                self._scheduled = scheduled
-                self._values = scheduled.tolist()
-            return float(self._values[index])
+        if scheduled is not self._scheduled:
+            self._scheduled = scheduled
+            addresses = [one.data_ptr() for one in scheduled]
+            self._values = dict(zip(addresses, scheduled.tolist(), strict=True))
+        is_one = len(timesteps) == 1 or timesteps.stride(0) == 0
+        value = self._values.get(timesteps.data_ptr())
+        if is_one and value is not None and timesteps.dtype == scheduled.dtype:
+            return float(value)
         values = {*map(float, timesteps.tolist())}
         if len(values) > 1:
             raise TraceError(
@@ -161,16 +163,6 @@ class TimestepReader:
                 "its model are not the images: expected a pipeline that draws step by step"
             )
         return values.pop()
-
-
-def _index_in(view: Tensor, whole: Any) -> int | None:
-    """Return the index of the only element of a tensor (N) that a view shows; None if none."""
-    if not isinstance(whole, Tensor) or view.dtype != whole.dtype:
-        return None
-    same = view.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
-    if not same or (len(view) > 1 and view.stride(0)):
-        return None
-    return (view.storage_offset() - whole.storage_offset()) // max(1, whole.stride(0))
 
 
 def matches(
