@@ -69,7 +69,12 @@ def record_activations(
         tensors["value"] = output[..., -layer.inner_kv_dim :]
 
     @uncompiled
-    def end(_: Any, args: Any, kwargs: Any, output: Any) -> None:
+    def end(
+        _: Any,
+        args: Any,
+        kwargs: Any,
+        output: Any,
+    ) -> None:
         processor = getattr(layer.processor, "original", layer.processor)
         if isinstance(output, tuple):  # the text's follow
             output = output[0]

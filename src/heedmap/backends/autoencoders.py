@@ -87,7 +87,11 @@ def _upcast(vae: Any) -> Iterator[None]:
 
 
 def fit_colours(
-    latents: Tensor, colours: Tensor, *, around: int = 0, ridge: float = 0.0
+    latents: Tensor,
+    colours: Tensor,
+    *,
+    around: int = 0,
+    ridge: float = 0.0,
 ) -> Callable[[Tensor], Tensor]:
     """Fit a linear map from cells of latents, with their neighbours, to colours by least squares.
 

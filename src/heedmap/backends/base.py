@@ -109,7 +109,12 @@ class Family(ABC):
         """Return the number of channels of the text states that a layer is given."""
         return layer.cross_attention_dim
 
-    def layout(self, count: int, tokens: int, positions: int) -> Layout:
+    def layout(
+        self,
+        count: int,
+        tokens: int,
+        positions: int,
+    ) -> Layout:
         """Return where text and image stand in a pass on `count` rows of the batch.
 
         Args:
@@ -223,7 +228,12 @@ class Family(ABC):
         """Return the places on the K axis, among the `count` that a text encoder reads."""
         return range(count)
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Arguments) -> TokenTable:
+    def table(
+        self,
+        tokenizer: Any,
+        prompt: str,
+        arguments: Arguments,
+    ) -> TokenTable:
         """Return the words and tokens of a prompt as one tokenizer reads it in such a call."""
         return tokenize(
             prompt,
@@ -432,7 +442,12 @@ def left_early(pipe: Any) -> Iterator[None]:
 class _Replacement:
     """A method of an instance in place of its own."""
 
-    def __init__(self, owner: Any, name: str, method: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        owner: Any,
+        name: str,
+        method: Callable[..., Any],
+    ) -> None:
         update_wrapper(self, getattr(owner, name))  # diffusers inspects signatures
         self.owner = owner
         self.name = name

@@ -42,7 +42,12 @@ class CogView4(JointFamily):
         """Return the text states (1, K, C) in the output of a block, after those of the image."""
         return output[1]
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Arguments) -> TokenTable:
+    def table(
+        self,
+        tokenizer: Any,
+        prompt: str,
+        arguments: Arguments,
+    ) -> TokenTable:
         """Return the words and tokens of a prompt, behind the padding to a multiple of 16."""
         limit = self.limit(arguments)
         table = tokenize_between("", prompt, "", tokenizer, limit=limit)

@@ -45,7 +45,11 @@ class Flux(PackedFamily):
         return self.checked_latent(h, w, inputs, references=last[0] > 0)
 
     def with_text(
-        self, arguments: Arguments, text: Tensor, row: int, positions: int
+        self,
+        arguments: Arguments,
+        text: Tensor,
+        row: int,
+        positions: int,
     ) -> dict[str, Any]:
         """Return the arguments of a block for one row of its batch, with other text (1, K, C)."""
         rotations = tuple(

@@ -44,7 +44,12 @@ class Flux2(Flux):
         """Return latents (B, C, h, w) with the cells of each position as its channels."""
         return self.pipe._patchify_latents(latents.contiguous())
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Arguments) -> TokenTable:
+    def table(
+        self,
+        tokenizer: Any,
+        prompt: str,
+        arguments: Arguments,
+    ) -> TokenTable:
         """Return the words and tokens of a prompt inside of the chat template."""
         system = getattr(self.pipe, "system_message", None)  # dev has one
 

@@ -59,7 +59,12 @@ class ImageScheduler:
         """Return the timestep above / below, and the shares of clean latents and of noise there."""
         raise NotImplementedError
 
-    def start(self, image: Tensor, noise: torch.Generator, steps: int) -> Tensor:
+    def start(
+        self,
+        image: Tensor,
+        noise: torch.Generator,
+        steps: int,
+    ) -> Tensor:
         """Set the image (1, …) and its noise; return the first latents."""
         self.image = image.float()
         self.noise = noise
@@ -118,7 +123,10 @@ class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright:
 
 @contextmanager
 def showing(
-    pipe: Any, latents: Tensor, noise: torch.Generator, steps: int
+    pipe: Any,
+    latents: Tensor,
+    noise: torch.Generator,
+    steps: int,
 ) -> Iterator[Tensor]:
     """Give a pipeline's model these latents (1, C, h, w) at each step, with fresh noise.
 

@@ -52,7 +52,11 @@ class JointFamily(Transformer):
         return {name: find(name.rpartition(".")[0]) for name in self.text_layers()}
 
     def with_text(
-        self, arguments: Arguments, text: Tensor, row: int, positions: int
+        self,
+        arguments: Arguments,
+        text: Tensor,
+        row: int,
+        positions: int,
     ) -> dict[str, Any]:
         """Return the arguments of a block for one row of its batch, with other text (1, K, C).
 
@@ -85,7 +89,12 @@ class JointFamily(Transformer):
         """Return the text states (1, K, C) in the output of a block."""
         return output[:, :tokens] if isinstance(output, Tensor) else output[0]
 
-    def layout(self, count: int, tokens: int, positions: int) -> Layout:
+    def layout(
+        self,
+        count: int,
+        tokens: int,
+        positions: int,
+    ) -> Layout:
         """Return where text and image stand: all rows have the same number of tokens."""
         image = slice(0, positions)
         text = slice(positions, positions + tokens)
@@ -116,7 +125,11 @@ class PackedFamily(JointFamily):
         return sample, timestep * 1000, states
 
     def checked_latent(
-        self, h: int, w: int, inputs: Arguments, references: bool
+        self,
+        h: int,
+        w: int,
+        inputs: Arguments,
+        references: bool,
     ) -> GridShape:
         """Return the (h, w) of the latent of a pass on h·w positions.
 

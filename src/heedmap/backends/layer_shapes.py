@@ -101,7 +101,11 @@ class LayerShapes:
 
 
 def layer_shapes(
-    pipe: Any, prompt: str = "a cat", *, size: Shape | None = None, **arguments: Any
+    pipe: Any,
+    prompt: str = "a cat",
+    *,
+    size: Shape | None = None,
+    **arguments: Any,
 ) -> tuple[LayerShapes, ...]:
     """Return the shapes in every layer that attends to the text; nothing is generated.
 

@@ -58,7 +58,13 @@ class EncoderRecord:
     # Another pipeline may use the encoder in another thread.
     _thread: int = field(default_factory=threading.get_ident)
 
-    def record(self, encoder: Any, args: Any, kwargs: Any, output: Any) -> None:
+    def record(
+        self,
+        encoder: Any,
+        args: Any,
+        kwargs: Any,
+        output: Any,
+    ) -> None:
         """Record the ids and states of a forward pass of the encoder."""
         if threading.get_ident() == self._thread:
             self.ids.append((args[0] if args else kwargs["input_ids"]).tolist())
@@ -128,7 +134,10 @@ class EncodingCall:
         return states[0], states[1] if len(states) > 1 else None, None
 
     def tables(
-        self, which: str, call: int, count: int | None = None
+        self,
+        which: str,
+        call: int,
+        count: int | None = None,
     ) -> list[TokenTable]:
         """Return the tables of the prompts, checked against the ids that each encoder read.
 

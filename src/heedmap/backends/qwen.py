@@ -46,7 +46,11 @@ class QwenImage(PackedFamily):
         return self.model.txt_in(self.model.txt_norm(states))
 
     def with_text(
-        self, arguments: Arguments, text: Tensor, row: int, positions: int
+        self,
+        arguments: Arguments,
+        text: Tensor,
+        row: int,
+        positions: int,
     ) -> dict[str, Any]:
         """Return the arguments of a block for one row of its batch, with other text (1, K, C)."""
         image, places = arguments["image_rotary_emb"]
@@ -61,7 +65,12 @@ class QwenImage(PackedFamily):
         """Return the places after those that are dropped."""
         return range(self.pipe.prompt_template_encode_start_idx, count)
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Arguments) -> TokenTable:
+    def table(
+        self,
+        tokenizer: Any,
+        prompt: str,
+        arguments: Arguments,
+    ) -> TokenTable:
         """Return the words and tokens of a prompt inside of the template, after its first ones."""
         before, after = self.pipe.prompt_template_encode.split("{}")
         return tokenize_between(

@@ -259,7 +259,10 @@ def check_names(pipe: Any, names: Iterable[str], others: Iterable[str]) -> None:
 
 
 def for_batch(
-    pipe: Any, prompts: Sequence[str], seeds: Sequence[int], options: GenerateOptions
+    pipe: Any,
+    prompts: Sequence[str],
+    seeds: Sequence[int],
+    options: GenerateOptions,
 ) -> dict[str, Any]:
     """Return the arguments of a call that draws one image for each prompt and seed."""
     count = len(prompts)

@@ -73,7 +73,12 @@ class Sana(PixArt):
         """Return the first of `count` places, and the last ones."""
         return [0, *range(count - self.limit(arguments) + 1, count)]
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Arguments) -> TokenTable:
+    def table(
+        self,
+        tokenizer: Any,
+        prompt: str,
+        arguments: Arguments,
+    ) -> TokenTable:
         """Return the words and tokens of a prompt behind the instruction of the call."""
         limit = self.limit(arguments)
         tokenizer = copy(tokenizer)

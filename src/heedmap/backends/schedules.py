@@ -166,7 +166,10 @@ class TimestepReader:
 
 
 def matches(
-    schedule: Schedule, call: int, timestep: float, error: float = SAME
+    schedule: Schedule,
+    call: int,
+    timestep: float,
+    error: float = SAME,
 ) -> bool:
     """Return whether a pass at this timestep can belong to this call of the scheduler."""
     return call < len(schedule.timesteps) and _is_same(

@@ -45,7 +45,12 @@ class StableDiffusion3(JointFamily):
         is_read = self.pipe.text_encoder_3 is not None or self.pipe.text_encoder is None
         return self.pipe.tokenizer_3 if is_read else None
 
-    def table(self, tokenizer: Any, prompt: str, arguments: Arguments) -> TokenTable:
+    def table(
+        self,
+        tokenizer: Any,
+        prompt: str,
+        arguments: Arguments,
+    ) -> TokenTable:
         """Return the words and tokens of a prompt as a CLIP reads it, or T5; None is T5's absence.
 
         Without T5 its positions hold zeros, which are padding.
