@@ -18,13 +18,13 @@ def keys_of(layer: Any, states: Tensor) -> Tensor:
         states = layer.norm_encoder_hidden_states(states)
     key = layer.to_k(states)
     norm = layer.norm_k
-    over_all_heads = norm is not None and norm.weight.numel() == key.shape[-1]
-    if over_all_heads:
-        key = norm(key)
+    if norm is not None and norm.weight.numel() == key.shape[-1]:
+        key = norm(key)  # over all heads together
+        norm = None
     key = key.unflatten(-1, (layer.heads, -1)).transpose(1, 2)
-    if norm is None or over_all_heads:
-        return key
-    return norm(key)
+    if norm is not None:
+        key = norm(key)
+    return key
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,8 @@ def record_activations(
         tensors.clear()
 
     # A single block's map is of the heads and of an MLP.
-    hooks = {projection_of(layer) or getattr(layer, "to_out", None): keep_joined}
+    hooks: dict[Any, Any] = {}
+    hooks[projection_of(layer) or getattr(layer, "to_out", None)] = keep_joined
     if not joint:
         hooks[layer.to_v] = keep_value
         hooks[getattr(layer, "to_kv", None)] = keep_value

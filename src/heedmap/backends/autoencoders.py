@@ -61,7 +61,11 @@ def pictures_of(vae: Any, latents: Tensor) -> Tensor:
         return pixels.float().cpu() / 2 + 0.5
 
 
-def latents_of(vae: Any, pixels: Tensor, device: torch.device | None = None) -> Tensor:
+def latents_of(
+    vae: Any,
+    pixels: Tensor,
+    device: torch.device | None = None,
+) -> Tensor:
     """Encode images (B, 3, H, W), 0 to 1, to latents of an autoencoder, on a device if given."""
     with _upcast(vae):
         pixels = (pixels * 2 - 1).to(device or vae.device, vae.dtype)
@@ -114,13 +118,12 @@ def fit_colours(
     weights = torch.linalg.lstsq(
         squares, inputs.T @ (targets - middle), driver="gelsd"
     ).solution
-    offset = (middle - mean @ weights).float()
-    weights = weights.float()
+    offset = middle - mean @ weights
 
     def draw(latents: Tensor) -> Tensor:
-        colours = _neighbours(latents, around).float() @ weights + offset
+        colours = _neighbours(latents, around) @ weights + offset
         cells = colours.transpose(1, 2).unflatten(2, latents.shape[-2:])
-        return pixel_shuffle(cells, finer).clamp(0, 1)
+        return pixel_shuffle(cells, finer).clamp(0, 1).float()
 
     return draw
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import update_wrapper
+from traceback import walk_stack
 from types import FrameType
 from typing import Any, ClassVar, Literal
 
@@ -64,7 +65,7 @@ class Family(ABC):
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
         encoded_places: the places of the prompt's text states, of those of the negative prompt and
-            of the prompt's mask in the result of `encode_prompt`; None if they are not there.
+            of the prompt's mask in the result of `encode_prompt`; -1 if they are not there.
         prompt_arguments: the arguments of a call that hold for the prompt, not the negative one.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
     """
@@ -74,18 +75,18 @@ class Family(ABC):
     model_class: type[torch.nn.Module]
     older_names: tuple[str, ...] = ()
     quirks: ClassVar[Mapping[str, str]] = {}
-    reads_images: bool = False
-    masks_padding: bool = False
-    is_joint: bool = False
+    reads_images = False
+    masks_padding = False
+    is_joint = False
     windows: Mapping[EditPurpose | None, tuple[float, float]] = DEFAULT_WINDOWS
     sequences: tuple[tuple[str, ...], ...] = (("tokenizer", "tokenizer_2"),)
     pads_to_longest: Literal["", "left", "right"] = ""
-    encodes_negative_apart: bool = False
-    runs_negative_apart: bool = False
-    encoding_calls: int = 1
-    encoded_places: tuple[int, int | None, int | None] = (0, 1, None)
+    encodes_negative_apart = False
+    runs_negative_apart = False
+    encoding_calls = 1
+    encoded_places = (0, 1, -1)
     prompt_arguments: tuple[str, ...] = ()
-    negative_guidance: str = "a guidance"
+    negative_guidance = "a guidance"
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe
@@ -134,7 +135,7 @@ class Family(ABC):
 
     @property
     def matches_flow(self) -> bool:
-        """Whether a timestep is σ of latents (1 - σ) · clean + σ · noise, as in flow matching."""
+        """True if a timestep is σ of latents (1 - σ) · clean + σ · noise, as in flow matching."""
         return False
 
     def noise_shift(self, latent: GridShape) -> float | None:
@@ -152,8 +153,8 @@ class Family(ABC):
     @property
     def default_cells(self) -> int | Sequence[int]:
         """The cells on each side of a latent by default, or (h, w)."""
-        own = getattr(self.pipe, "default_sample_size", None)
-        return own or self.model.config.sample_size
+        cells = getattr(self.pipe, "default_sample_size", None)
+        return cells or self.model.config.sample_size
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its layers."""
@@ -184,7 +185,11 @@ class Family(ABC):
         is_called_alike = names == self.inputs[: len(names)]
         return is_called_alike and kind.__init__ is self.model_class.__init__
 
-    def named_inputs(self, args: tuple[Any, ...], kwargs: Arguments) -> dict[str, Any]:
+    def named_inputs(
+        self,
+        args: tuple[Any, ...],
+        kwargs: Arguments,
+    ) -> dict[str, Any]:
         """Return the denoiser's arguments in a forward pass, by name."""
         return {**dict(zip(self.inputs, args, strict=False)), **kwargs}
 
@@ -224,7 +229,11 @@ class Family(ABC):
         """The arguments of the pipeline that apply unless the user passes them."""
         return {}
 
-    def axis_places(self, count: int, arguments: Arguments) -> Sequence[int]:
+    def axis_places(
+        self,
+        count: int,
+        arguments: Arguments,
+    ) -> Sequence[int]:
         """Return the places on the K axis, among the `count` that a text encoder reads."""
         return range(count)
 
@@ -243,7 +252,9 @@ class Family(ABC):
         )
 
     def rewriter(
-        self, tokenizer: Any, arguments: Arguments
+        self,
+        tokenizer: Any,
+        arguments: Arguments,
     ) -> Callable[[str], Rewritten | None] | None:
         """Return the function that makes the text that such a call reads of a prompt.
 
@@ -256,11 +267,19 @@ class Family(ABC):
             text, tokenizer, lambda piece: convert(piece, tokenizer)
         )
 
-    def limit(self, arguments: Arguments, tokenizer: Any = None) -> int | None:
+    def limit(
+        self,
+        arguments: Arguments,
+        tokenizer: Any = None,
+    ) -> int | None:
         """Return the number of tokens that such a call reads at most; None: the tokenizer's."""
         return None
 
-    def whole_table(self, prompt: str, arguments: Arguments) -> TokenTable:
+    def whole_table(
+        self,
+        prompt: str,
+        arguments: Arguments,
+    ) -> TokenTable:
         """Return the words and tokens of a prompt on the whole K axis in such a call."""
         parts = [self.tokenizer_of(names) for names in self.sequences]
         return concatenate([self.table(one, prompt, arguments) for one in parts])
@@ -278,9 +297,8 @@ class Family(ABC):
 
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states among the result of `encode_prompt`, or of its several calls."""
-        prompt, negative, mask = (
-            None if place is None else encoded[place] for place in self.encoded_places
-        )
+        parts = (*encoded, None)
+        prompt, negative, mask = (parts[place] for place in self.encoded_places)
         return prompt, negative, mask
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
@@ -395,13 +413,9 @@ def loras(pipe: Any) -> list[dict[str, Any]]:
 def active_calls(pipe: Any) -> list[FrameType]:
     """Return the frames of a pipeline's running calls, the innermost first."""
     code = inspect.unwrap(type(pipe).__call__).__code__
-    calls: list[FrameType] = []
-    frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_code is code and frame.f_locals.get("self") is pipe:
-            calls.append(frame)
-        frame = frame.f_back
-    return calls
+    stack = walk_stack(inspect.currentframe())
+    frames = [frame for frame, _ in stack if frame.f_code is code]
+    return [frame for frame in frames if frame.f_locals.get("self") is pipe]
 
 
 def has_returned(frame: FrameType) -> bool:
@@ -462,7 +476,9 @@ class _Replacement:
 
 
 def replace_method(
-    owner: Any, name: str, method: Callable[..., Any]
+    owner: Any,
+    name: str,
+    method: Callable[..., Any],
 ) -> Callable[[], None]:
     """Replace a method of an instance; return a function that restores it.
 

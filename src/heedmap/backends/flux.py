@@ -26,7 +26,7 @@ class Flux(PackedFamily):
     layer_classes = (FluxAttention,)
     sequences = (("tokenizer_2",),)
     encodes_negative_apart = True
-    encoded_places = (0, None, None)
+    encoded_places = (0, -1, -1)
     negative_guidance = "true_cfg_scale"
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:
@@ -71,5 +71,5 @@ class Chroma(Flux):
     model_class = ChromaTransformer2DModel
     sequences = (("tokenizer",),)
     encodes_negative_apart = False
-    encoded_places = (0, 3, None)  # padding stays visible
+    encoded_places = (0, 3, -1)  # padding stays visible
     negative_guidance = "guidance_scale"

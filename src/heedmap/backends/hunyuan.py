@@ -44,7 +44,8 @@ class HunyuanDiT(Transformer):
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return BERT's states and T5's, projected, with learned states in place of padding."""
-        model, config = self.model, self.model.config
+        model = self.model
+        config = model.config
         first, second = states.split([config.text_len, config.text_len_t5], dim=1)
         first = first[..., : config.cross_attention_dim]
         second = model.text_embedder(second[..., : config.cross_attention_dim_t5])
@@ -57,12 +58,16 @@ class HunyuanDiT(Transformer):
         """Join the states of both encoders."""
         states, negative_states, masks, negative_masks = zip(*encoded, strict=True)
         prompt = _joined(*zip(states, masks, strict=True))
-        if None in negative_states:
+        if negative_states[0] is None:
             return prompt, None, None
         negative = _joined(*zip(negative_states, negative_masks, strict=True))
         return prompt, negative, None
 
-    def limit(self, arguments: Arguments, tokenizer: Any = None) -> int:
+    def limit(
+        self,
+        arguments: Arguments,
+        tokenizer: Any = None,
+    ) -> int:
         """Return the number of tokens of T5, or of BERT, which the pipeline sets."""
         return 256 if tokenizer is self.pipe.tokenizer_2 else 77
 

@@ -15,15 +15,6 @@ from heedmap.backends.noise_levels import PREDICTIONS
 from heedmap.backends.registry import family_of
 from heedmap.errors import ModelError
 
-_BETAS = {
-    "num_train_timesteps",
-    "beta_start",
-    "beta_end",
-    "beta_schedule",
-    "prediction_type",
-}
-"""The settings of a scheduler that define the noise of the training."""
-
 
 class ImageScheduler:
     """A part of schedulers that give the model one image with fresh noise at each timestep."""
@@ -43,10 +34,9 @@ class ImageScheduler:
         **__: Any,
     ) -> None:
         """Divide the timesteps into equal parts, one a step or a sigma, and set their middles."""
-        count = int(num_inference_steps or (1 if sigmas is None else len(sigmas)))
+        count = int(num_inference_steps or len(sigmas))
         total = int(self.config["num_train_timesteps"])
         self.num_inference_steps = count
-        self.custom_timesteps = False
         self._levels = [
             self.level(total * (2 * number - 1), 2 * count)
             for number in range(count, 0, -1)
@@ -55,7 +45,11 @@ class ImageScheduler:
         self._call = 0
         self.noised = self._add_noise(self._first)
 
-    def level(self, above: int, below: int) -> tuple[float, float, float]:
+    def level(
+        self,
+        above: int,
+        below: int,
+    ) -> tuple[float, float, float]:
         """Return the timestep above / below, and the shares of clean latents and of noise there."""
         raise NotImplementedError
 
@@ -102,7 +96,11 @@ class ImageScheduler:
 class DiffusedImage(ImageScheduler, DDPMScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
     """An image with the noise of diffusion, by the betas of a scheduler."""
 
-    def level(self, above: int, below: int) -> tuple[float, float, float]:
+    def level(
+        self,
+        above: int,
+        below: int,
+    ) -> tuple[float, float, float]:
         """Return a whole timestep, √ᾱ and √(1 - ᾱ)."""
         timestep = above // below
         share = float(self.alphas_cumprod[timestep])
@@ -115,7 +113,11 @@ class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright:
     shift_noise: Callable[[Any], Any] = float
     """The function that makes σ of a timestep's share of the schedule."""
 
-    def level(self, above: int, below: int) -> tuple[float, float, float]:
+    def level(
+        self,
+        above: int,
+        below: int,
+    ) -> tuple[float, float, float]:
         """Return a timestep, 1 - σ and σ, which is that of the timestep unless it is shifted."""
         sigma = self.shift_noise(above / below / self.config["num_train_timesteps"])
         return above / below, 1 - sigma, sigma
@@ -157,9 +159,10 @@ def showing(
 def _diffused_image(scheduler: Any) -> DiffusedImage:
     config = scheduler.config
     names = signature(DDPMScheduler.__init__).parameters.keys() & config.keys()
-    is_known = names >= _BETAS and config["prediction_type"] in PREDICTIONS
     try:
-        if not is_known or config.get("use_flow_sigmas"):
+        if "beta_schedule" not in names or config.get("use_flow_sigmas"):
+            raise NotImplementedError
+        if config.get("prediction_type") not in PREDICTIONS:
             raise NotImplementedError
         # `from_config` would ignore the defaults of the pipeline's own scheduler.
         return DiffusedImage(**{name: config[name] for name in names})

@@ -52,10 +52,10 @@ class LayerShapes:
     key: Shape
     scores: Shape
     output: Shape
-    masked: int | None = None
-    image_key: Shape | None = None
-    projected: bool = True
-    part: str = ""
+    masked: int | None
+    image_key: Shape | None
+    projected: bool
+    part: str
 
     @property
     def head_dim(self) -> int:

@@ -45,7 +45,9 @@ def max_batch(pipe: Any, size: tuple[int, int] | None) -> int:
 
 
 def in_batches(
-    things: Sequence[T], most: int, draw: Callable[[Sequence[T], int, int], R]
+    things: Sequence[T],
+    most: int,
+    draw: Callable[[Sequence[T], int, int], R],
 ) -> list[R]:
     """Draw things in batches of at most `most`, about equally full; return the results.
 

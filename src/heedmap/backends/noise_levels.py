@@ -1,4 +1,4 @@
-"""How much noise latents hold at a timestep, and the latents without noise."""
+"""The noise levels of latents at a timestep, and the latents without noise."""
 
 from copy import copy, deepcopy
 from typing import Any
@@ -98,7 +98,9 @@ def predicted(scheduler: Any, *args: Any, **kwargs: Any) -> Tensor | None:
 
 
 def level_of(
-    scheduler: Any, timestep: Any, call: int = 0
+    scheduler: Any,
+    timestep: Any,
+    call: int = 0,
 ) -> tuple[float, float] | None:
     """Return the shares (a, s) of clean latents and of noise at a timestep; None if unknown.
 
@@ -108,7 +110,7 @@ def level_of(
         return None
     # Some move a table of theirs to the device of what they are given.
     other = copy(scheduler)
-    if hasattr(other, "set_begin_index") and hasattr(other, "step_index"):
+    if hasattr(other, "set_begin_index"):
         # Rounded timesteps repeat, so it must go by this count.
         other.set_begin_index(call)
     # SASolver adds noise otherwise than it steps.
@@ -117,6 +119,6 @@ def level_of(
         a, s = other._sigma_to_alpha_sigma_t(other.sigmas[at])
         return float(a), float(s)
     clean = torch.tensor([1.0, 0.0]).view(2, 1, 1, 1)
-    now = torch.as_tensor(timestep).detach().cpu().reshape(1).expand(2)
+    now = torch.as_tensor(timestep).cpu().reshape(1).expand(2)
     a, s = other.add_noise(clean, clean.flip(0), now).flatten().tolist()
     return a, s

@@ -37,7 +37,9 @@ class PixArt(Transformer):
         return states if projection is None else projection(states)
 
     def rewriter(
-        self, tokenizer: Any, arguments: Arguments
+        self,
+        tokenizer: Any,
+        arguments: Arguments,
     ) -> Callable[[str], Rewritten]:
         """Return the function that makes the text that such a call reads: in lower case.
 
@@ -61,12 +63,20 @@ class PixArt(Transformer):
         choose = processor.classify_height_width_bin
         scale = processor.resize_and_crop_tensor
 
-        def check_choice(height: int, width: int, ratios: Any) -> tuple[int, int]:
+        def check_choice(
+            height: int,
+            width: int,
+            ratios: Any,
+        ) -> tuple[int, int]:
             size = choose(height, width, ratios=ratios)
             _check_size((height, width), size)
             return size
 
-        def check_scale(samples: Tensor, new_width: int, new_height: int) -> Tensor:
+        def check_scale(
+            samples: Tensor,
+            new_width: int,
+            new_height: int,
+        ) -> Tensor:
             _check_size((new_height, new_width), samples.shape[-2:])
             return scale(samples, new_width, new_height)
 
@@ -74,10 +84,10 @@ class PixArt(Transformer):
         yield processor, "resize_and_crop_tensor", check_scale
 
 
-def _check_size(size: tuple[int, int], drawn: Sequence[int]) -> None:
-    if tuple(drawn) != size:
+def _check_size(size: tuple[int, int], actual: Sequence[int]) -> None:
+    if tuple(actual) != size:
         raise ArgumentError(
-            f"the image of {size[1]}×{size[0]} pixels would be drawn at {drawn[1]}×{drawn[0]} "
+            f"the image of {size[1]}×{size[0]} pixels would be drawn at {actual[1]}×{actual[0]} "
             "and then scaled and cropped, so that its maps would be misplaced: pass "
             "use_resolution_binning=False, or the size that is drawn"
         )

@@ -35,7 +35,9 @@ types differ by about 0.01, other words by 0.2 and more."""
 
 
 def prompt_table(
-    pipe: Any, prompt: str, arguments: Arguments | None = None
+    pipe: Any,
+    prompt: str,
+    arguments: Arguments | None = None,
 ) -> TokenTable:
     """Return the words and tokens of a prompt as a pipeline reads it in a call with arguments."""
     with silence_logs(pipe):
@@ -47,12 +49,14 @@ class EncoderRecord:
     """The ids that a text encoder reads at each call, and its states.
 
     Attributes:
-        tokenizer: the first tokenizer of those that read the same positions.
+        tokenizer: the encoder's.
+        first: the first tokenizer of those that read the same positions.
         ids: by call, and by text.
         states: by call (B, K, C).
     """
 
     tokenizer: Any
+    first: Any
     ids: list[list[list[int]]] = field(default_factory=list)
     states: list[Tensor] = field(default_factory=list)
     # Another pipeline may use the encoder in another thread.
@@ -93,11 +97,12 @@ class EncodingCall:
         with ExitStack() as stack:
             for names in self.family.sequences:
                 for name in names:
+                    tokenizer = getattr(pipe, name, None)
                     part = name.replace("tokenizer", "text_encoder")
                     encoder = getattr(pipe, part, None)
-                    if encoder is None or getattr(pipe, name, None) is None:
+                    if tokenizer is None or encoder is None:
                         continue
-                    record = EncoderRecord(self.family.tokenizer_of(names))
+                    record = EncoderRecord(tokenizer, self.family.tokenizer_of(names))
                     self.records.append(record)
                     hook = encoder.register_forward_hook(
                         record.record, with_kwargs=True
@@ -178,12 +183,13 @@ def _check_ids(
 ) -> None:
     """Raise a TraceError unless an encoder read these texts, at the positions of their labels."""
     places = family.axis_places(len(ids[0]), arguments)
-    read = [[row[place] for place in places] for row in ids]
-    tables = [family.table(record.tokenizer, text, arguments) for text in texts]
-    in_front = family.pads_to_longest == "left"
-    if len(read) != len(texts) or not all(
-        map(partial(_is_read, in_front), tables, read)
-    ):
+    is_read = len(ids) == len(texts)
+    for text, row in zip(texts, ids, strict=False):
+        table = family.table(record.tokenizer, text, arguments)
+        first = family.table(record.first, text, arguments)
+        is_read = is_read and table.words == first.words
+        is_read = is_read and _is_read(family, table, [row[place] for place in places])
+    if not is_read:
         raise TraceError(
             f"a text encoder read other tokens than those of {quoted(list(texts))}: pass a plain "
             "text for each image, and load embeddings with the same number of vectors for each "
@@ -191,16 +197,18 @@ def _check_ids(
         )
 
 
-def _is_read(in_front: bool, table: TokenTable, ids: Sequence[int]) -> bool:
-    """Return whether a text encoder read these tokens, and one kind of padding between them.
-
-    More padding, or text past the limit, may stand beside them.
-    """
-    first = len(ids) - len(table.tokens) if in_front else 0
-    pairs = list(zip(table.tokens, ids[first:], strict=False))
-    padding = {read for token, read in pairs if token.kind == "pad"}
-    texts = [token.id == read for token, read in pairs if token.kind != "pad"]
-    return len(ids) >= len(table.tokens) and len(padding) <= 1 and all(texts)
+def _is_read(
+    family: Family,
+    table: TokenTable,
+    ids: Sequence[int],
+) -> bool:
+    """Return whether a text encoder read these tokens; padding may depend on the batch."""
+    tokens = [token.id for token in table.tokens]
+    if family.pads_to_longest:
+        tokens = [token.id for token in table.tokens if token.kind != "pad"]
+        first = len(ids) - len(tokens) if family.pads_to_longest == "left" else 0
+        ids = ids[first : first + len(tokens)]
+    return tokens == ids
 
 
 def _listed(text: str | Sequence[str], count: int | None) -> list[str]:
@@ -208,7 +216,9 @@ def _listed(text: str | Sequence[str], count: int | None) -> list[str]:
 
 
 def _encode_others(
-    call: EncodingCall, encode: Callable[..., Any], texts: Iterable[str]
+    call: EncodingCall,
+    encode: Callable[..., Any],
+    texts: Iterable[str],
 ) -> EncodingCall:
     """Encode other texts as a call encoded its prompts, one image each, without guidance."""
     arguments = dict(call.arguments)
@@ -227,20 +237,19 @@ def _encode_others(
 
 
 def _check_labels(
-    call: EncodingCall, encode: Callable[..., Any], prompts: Sequence[str]
+    call: EncodingCall,
+    encode: Callable[..., Any],
+    prompts: Sequence[str],
 ) -> None:
-    """Raise a TraceError if a call does not encode these prompts, or embeds of these."""
+    """Raise a TraceError if the prompt_embeds of a call are not of these prompts."""
     labels = quoted(list(prompts))
     other = TraceError(
-        f"the prompts of the trace, {labels}, are not what the pipeline was given: pass the texts "
-        "that its prompt_embeds were made of, one each, or leave `prompts` out of the trace (the "
-        "maps are then by position)"
+        f"the prompts of the trace, {labels}, are not those of the prompt_embeds: pass the texts "
+        "that they were made of, one each, or leave `prompts` out of the trace (the maps are then "
+        "by position)"
     )
-    texts = call.arguments.get("prompt")
-    if texts is not None:
-        if _listed(texts, len(prompts)) != list(prompts):
-            raise other
-        return
+    if call.arguments.get("prompt") is not None:
+        return  # its text labels it
     states = call.text_states()[0].float()
     if len(states) != len(prompts) * call.images_per_prompt:
         raise other
@@ -282,11 +291,11 @@ def read_concepts(
 
     Images of one prompt share their states. The prompt of a table without words is unknown.
     """
-    pipe = type(call.family.pipe).__name__
     if not call.records:
         raise TraceError(
-            f"{pipe} has no tokenizer or text encoder loaded, and concepts are read by the "
-            "pipeline's own encoders: load it with them, or leave concepts out"
+            f"{type(call.family.pipe).__name__} has no tokenizer or text encoder loaded, and "
+            "concepts are read by the pipeline's own encoders: load it with them, or leave "
+            "concepts out"
         )
     prompts = ["" if table.of_concepts else table.prompt for table in tables]
     texts = {prompt: asked_text(concepts, prompt) for prompt in dict.fromkeys(prompts)}
@@ -400,7 +409,7 @@ def watch(
 ) -> None:
     """Call `begin` after a pipeline encodes its prompts, and `end` at the end of its call.
 
-    What is encoded after the first pass of a call, as by a callback, is no text of another call.
+    Texts that are encoded after the first pass of a call, as by a callback, begin no other call.
 
     Args:
         pipe: the pipeline; its methods are replaced on the instance.
@@ -460,7 +469,9 @@ def watch(
 
 
 def _encoding(
-    call: EncodingCall, prompts: Sequence[str] | None, label_negative: bool
+    call: EncodingCall,
+    prompts: Sequence[str] | None,
+    label_negative: bool,
 ) -> Encoding:
     family = call.family
     arguments = call.arguments
@@ -479,9 +490,10 @@ def _encoding(
     if label_negative and is_text and call.records:
         number = int(arguments.get("prompt_embeds") is None)
         negative = call.tables("negative_prompt", number, count=len(tables))
-    prompt_first = family.has_quirk("prompt_first")
     return Encoding(
-        conditional, _branch(family, negative, negative_states), prompt_first
+        conditional,
+        _branch(family, negative, negative_states),
+        family.has_quirk("prompt_first"),
     )
 
 
@@ -490,7 +502,11 @@ def _unlabelled(states: Tensor) -> TokenTable:
     return TokenTable.of_texts(map(str, range(states.shape[1])), " ")
 
 
-def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Branch:
+def _branch(
+    family: Family,
+    tables: Sequence[TokenTable],
+    states: Tensor,
+) -> Branch:
     lengths = {len(table.tokens) for table in tables}
     shifted = family.pads_to_longest == "left" and len(lengths) > 1
     tables = _fit_tables(family, tables, states)
@@ -501,7 +517,9 @@ def _branch(family: Family, tables: Sequence[TokenTable], states: Tensor) -> Bra
 
 
 def _fit_tables(
-    family: Family, tables: Sequence[TokenTable], states: Tensor
+    family: Family,
+    tables: Sequence[TokenTable],
+    states: Tensor,
 ) -> Sequence[TokenTable]:
     """Return tables padded as their batch; TraceError unless text states (B, K, C) are theirs."""
     rows, tokens = states.shape[:2]

@@ -24,7 +24,7 @@ class QwenImage(PackedFamily):
     masks_padding = True
     pads_to_longest = "right"
     encodes_negative_apart = True
-    encoded_places = (0, None, 1)
+    encoded_places = (0, -1, 1)
     sequences = (("tokenizer",),)
     negative_guidance = "true_cfg_scale"
 
@@ -61,7 +61,11 @@ class QwenImage(PackedFamily):
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""
         return super().unpack(latents, latent)[:, :, 0]
 
-    def axis_places(self, count: int, arguments: Arguments) -> Sequence[int]:
+    def axis_places(
+        self,
+        count: int,
+        arguments: Arguments,
+    ) -> Sequence[int]:
         """Return the places after those that are dropped."""
         return range(self.pipe.prompt_template_encode_start_idx, count)
 

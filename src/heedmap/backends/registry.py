@@ -243,7 +243,11 @@ STEP_LISTS = ("timesteps", "sigmas")
 _DEPRECATED = ("callback", "callback_steps")  # still taken, but not in the signature
 
 
-def check_names(pipe: Any, names: Iterable[str], others: Iterable[str]) -> None:
+def check_names(
+    pipe: Any,
+    names: Iterable[str],
+    others: Iterable[str],
+) -> None:
     """Raise an ArgumentError if a keyword is neither the pipeline's nor one of these others."""
     kind = type(pipe).__name__
     known = [*others, *list(parameters(pipe))[1:]]  # many take any name, and ignore it

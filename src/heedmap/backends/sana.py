@@ -69,7 +69,11 @@ class Sana(PixArt):
             return encoded[0], None, encoded[1]
         return super().text_states(encoded)
 
-    def axis_places(self, count: int, arguments: Arguments) -> Sequence[int]:
+    def axis_places(
+        self,
+        count: int,
+        arguments: Arguments,
+    ) -> Sequence[int]:
         """Return the first of `count` places, and the last ones."""
         return [0, *range(count - self.limit(arguments) + 1, count)]
 

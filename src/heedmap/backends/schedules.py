@@ -59,7 +59,11 @@ class Schedule:
         return SchedulerCall(step, self.count, step not in self.steps[call + 1 :])
 
 
-def schedule_of(pipe: Any, first: float, error: float = SAME) -> Schedule:
+def schedule_of(
+    pipe: Any,
+    first: float,
+    error: float = SAME,
+) -> Schedule:
     """Return the schedule of the run that begins with a pass at the timestep `first`.
 
     The timestep has a relative `error`, by its rounding.
@@ -98,7 +102,11 @@ def schedule_of(pipe: Any, first: float, error: float = SAME) -> Schedule:
     return Schedule(tuple(timesteps), tuple(call_steps(scheduler, timesteps, start)))
 
 
-def call_steps(scheduler: Any, timesteps: Sequence[float], start: int = 0) -> list[int]:
+def call_steps(
+    scheduler: Any,
+    timesteps: Sequence[float],
+    start: int = 0,
+) -> list[int]:
     """Return the step of each call of a scheduler, which begins with its timestep `start`."""
     order = getattr(scheduler, "order", 1)
     if order > 1:  # Heun, KDPM2, DPM++ SDE: the last step has one call
@@ -141,7 +149,7 @@ class TimestepReader:
         self._scheduled: Tensor | None = None
         self._values: dict[int, float] = {}
 
-    def read(self, timesteps: Tensor) -> float:
+    def value(self, timesteps: Tensor) -> float:
         """Return the timestep of the rows of a pass (B).
 
         Raises:

@@ -60,7 +60,11 @@ class StableDiffusion3(JointFamily):
         limit = self.limit(arguments)
         return padded(TokenTable(prompt, limit, 0, (), ()), limit)
 
-    def limit(self, arguments: Arguments, tokenizer: Any = None) -> int:
+    def limit(
+        self,
+        arguments: Arguments,
+        tokenizer: Any = None,
+    ) -> int:
         """Return the number of tokens that a CLIP reads; else that of T5."""
         if tokenizer is None or tokenizer is self.pipe.tokenizer_3:
             return super().limit(arguments)

@@ -1,4 +1,4 @@
-"""Tools that skip layers at some steps, or replace what a layer computes."""
+"""Tools that skip layers at some steps, or replace their computation."""
 
 from collections.abc import Collection, Mapping
 from functools import partial

@@ -41,7 +41,11 @@ class Transformer(Family):
         count = len(names)
         return {name: thirds[3 * n // count] for n, name in enumerate(names)}
 
-    def limit(self, arguments: Arguments, tokenizer: Any = None) -> int:
+    def limit(
+        self,
+        arguments: Arguments,
+        tokenizer: Any = None,
+    ) -> int:
         """Return the number of tokens that a call reads at most."""
         name = "max_sequence_length"
         value = arguments.get(name, default_of(self.pipe, name))

@@ -570,7 +570,7 @@ class Trace:
         inputs = self._family.named_inputs(args, kwargs)
         sample, now, states = self._family.model_inputs(inputs)
         timesteps = torch.as_tensor(now).flatten()
-        timestep = self._timesteps.read(timesteps)
+        timestep = self._timesteps.value(timesteps)
         error = rounding_of(timesteps)
         is_inside = bool(self._encodings) and self._is_in_own_loop()
         if is_inside and self._calls[-1].is_next(states, timestep, error):
