@@ -297,7 +297,7 @@ class Family(ABC):
 
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states among the result of `encode_prompt`, or of its several calls."""
-        parts = (*encoded, None)
+        parts: list[Any] = [*encoded, None]
         prompt, negative, mask = (parts[place] for place in self.encoded_places)
         return prompt, negative, mask
 

@@ -132,7 +132,7 @@ def outline(model: str | Path | None = None) -> "CallablePipeline":
         index = _index(where)
         source = _repository(where)
         local = isinstance(source, Path)
-        parts = _empty_parts(index, "tokenizer", "scheduler")
+        parts = _empty_parts(index, ("tokenizer", "scheduler"))
         for name in {family_named(index).component, "vae"} & parts.keys():
             kind = getattr(diffusers, index[name][-1])
             config = kind.load_config(
@@ -267,15 +267,16 @@ def _check_hub(model: str, name: str) -> None:
         ) from error
 
 
-def _empty_parts(index: Mapping[str, Any], *kept: str) -> dict[str, Any]:
-    """Return None for each part that a pipeline lacks; with `kept`, for all parts but these."""
-    parts: dict[str, Any] = {}
-    for name, part in index.items():
-        if isinstance(part, list):
-            is_left_out = bool(kept) and not name.startswith(kept)
-            if is_left_out or part[0] is None:
-                parts[name] = None
-    return parts
+def _empty_parts(
+    index: Mapping[str, Any],
+    kept: str | tuple[str, ...] = "",
+) -> dict[str, Any]:
+    """Return None for each part that a pipeline lacks, or whose name begins otherwise."""
+    return {
+        name: None
+        for name, part in index.items()
+        if isinstance(part, list) and (part[0] is None or not name.startswith(kept))
+    }
 
 
 def _repository(where: Path | str) -> Path | str:

@@ -91,13 +91,11 @@ def schedule_of(
     begin = getattr(scheduler, "begin_index", None)
     order = getattr(scheduler, "order", 1)
 
-    def rank(start: int) -> tuple[bool, bool, bool]:
-        # A run begins with a whole step; if timesteps repeat, with the one that leaves `count`
-        # calls.
-        leaves_count = start + count == len(timesteps)
-        return start == begin, start % order == 0, leaves_count
-
-    start = max(starts, key=rank)
+    # A run begins with a whole step; if timesteps repeat, with the one that leaves `count` calls.
+    start = max(
+        starts,
+        key=lambda i: (i == begin, i % order == 0, i + count == len(timesteps)),
+    )
     timesteps = timesteps[start : start + count]
     return Schedule(tuple(timesteps), tuple(call_steps(scheduler, timesteps, start)))
 
@@ -116,15 +114,11 @@ def call_steps(
     # PNDM: four calls in a Runge-Kutta step; without such steps its second timestep comes twice,
     # and the first two calls make the first step.
     prk = max(len(scheduler.prk_timesteps) - start, 0)
-    first = ceil(prk / _RUNGE_KUTTA)
     is_paired = prk == 0 and timesteps[1:2] == timesteps[2:3]
-    steps: list[int] = []
-    for number in range(len(timesteps)):
-        if number < prk:
-            steps.append(number // _RUNGE_KUTTA)
-        else:
-            steps.append(first + max(number - prk - is_paired, 0))
-    return steps
+    steps = [number // _RUNGE_KUTTA for number in range(min(prk, len(timesteps)))]
+    first = ceil(prk / _RUNGE_KUTTA)
+    others = range(len(timesteps) - len(steps))
+    return steps + [first + max(number - is_paired, 0) for number in others]
 
 
 def _is_same(a: float, b: float, error: float) -> bool:

@@ -16,10 +16,11 @@ def run_uncompiled(model: Any, undo: Undo) -> None:
     A recording processor would break the compiled graph, and the breaks would stay in torch's
     cache. A warning says that it is slower.
     """
-    for module in model.modules():
-        if hasattr(module, "_orig_mod") or module._compiled_call_impl is not None:
-            break
-    else:
+    is_compiled = any(
+        hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
+        for module in model.modules()
+    )
+    if not is_compiled:
         return
     stance = torch.compiler.set_stance("force_eager")
     undo(partial(stance.__exit__, None, None, None))
