@@ -150,12 +150,6 @@ class Family(ABC):
         """The divisor of both sides of a latent: the side of a transformer's patch, in cells."""
         return getattr(self.model.config, "patch_size", 1)
 
-    @property
-    def default_cells(self) -> int | Sequence[int]:
-        """The cells on each side of a latent by default, or (h, w)."""
-        cells = getattr(self.pipe, "default_sample_size", None)
-        return cells or self.model.config.sample_size
-
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its layers."""
         return states

@@ -196,7 +196,8 @@ def control_reads_text(pipe: Any) -> bool:
 def default_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
-    cells = family.default_cells
+    cells = getattr(pipe, "default_sample_size", None)
+    cells = cells or family.model.config.sample_size
     if isinstance(cells, int):
         cells = (cells, cells)
     h, w = cells
