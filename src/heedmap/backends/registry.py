@@ -27,7 +27,7 @@ from heedmap.backends.base import Family, modules_of, parameters
 from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, join_words, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS
-from heedmap.options import RESERVED_ARGUMENTS, GenerateOptions, ShareOf
+from heedmap.options import RESERVED_ARGUMENTS, GenerateOptions
 
 FAMILIES: tuple[type[Family], ...] = (
     unet.UNet,
@@ -121,18 +121,6 @@ def check_served(pipe: Any) -> None:
     _check_class(kind.__name__ for kind in type(pipe).__mro__)
     cross_attention_layers(pipe)
     encoding_method(pipe)
-
-
-def check_share(pipe: Any, share_of: ShareOf) -> None:
-    """Raise an ArgumentError if probabilities are not shares of all attention where they must be.
-
-    Only a softmax that the image shares has others.
-    """
-    if share_of == "text" and not family_of(pipe).is_joint:
-        raise ArgumentError(
-            f"share_of is 'text', and the text of {type(pipe).__name__} has a softmax of its own, "
-            "whose probabilities are shares of the text already: leave it out"
-        )
 
 
 def _check_class(names: Iterable[str]) -> None:

@@ -23,7 +23,6 @@ from heedmap.backends.loading import default_arguments, is_embedded, name_of
 from heedmap.backends.registry import (
     check_names,
     check_served,
-    check_share,
     check_size,
     default_size,
     family_of,
@@ -177,7 +176,6 @@ def resolve_options(
     rest = dict(given)
     options = take_options(GenerateOptions, function, rest)
     check_served(pipe)
-    check_share(pipe, options.share_of)
     arguments = default_arguments(pipe) | rest
     arguments = {name: _own(value) for name, value in arguments.items()}
     width = arguments.pop("width", None)

@@ -196,7 +196,7 @@ class Call:
         # Text states that were compared, with their version and the blocks in them.
         self._compared: list[tuple[torch.Tensor, int, dict[str, list[int]]]] = []
         self._groups = family.groups(list(layers))
-        self._of_text = spec.share_of == "text"
+        self._of_text = family.is_joint and spec.share_of == "text"
         w, h = cells(latent)  # on the latent's grid layers would be resized twice
         # Layers that may be skipped are averaged when it is known at which steps each ran.
         layer: frozenset[Axis] = frozenset({"layer"} if self.skipping else ())

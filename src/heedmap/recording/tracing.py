@@ -107,7 +107,7 @@ def trace(
 
     Raises:
         ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known, or a
-            concept is none, or share_of is "text" where the text has a softmax of its own.
+            concept is none.
         ModelError: if the model has no text cross-attention.
     """
     options = GenerateOptions(
@@ -121,7 +121,6 @@ def trace(
     texts = [prompts] if isinstance(prompts, str) else as_ordered_list(prompts or [])
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
-    registry.check_share(pipe, options.share_of)
     spec = RecordingSpec.of(options, prompts=None if prompts is None else tuple(texts))
     return Trace(pipe, spec, edits=checked_edits(edits))
 
