@@ -106,10 +106,6 @@ class Family(ABC):
         layers = self.attention().items()
         return {name: layer for name, layer in layers if self.reads_text(layer)}
 
-    def text_width(self, layer: Any) -> int:
-        """Return the number of channels of the text states that a layer is given."""
-        return layer.cross_attention_dim
-
     def layout(
         self,
         count: int,

@@ -29,12 +29,6 @@ class HunyuanDiT(Transformer):
     sequences = (("tokenizer",), ("tokenizer_2",))
     encoding_calls = 2
 
-    @property
-    def defaults(self) -> Arguments:
-        """The arguments of the pipeline that apply unless the user passes them."""
-        # Else it draws the nearest size of a list.
-        return {"use_resolution_binning": False}
-
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of both encoders."""
         sample, timestep, states = super().model_inputs(inputs)

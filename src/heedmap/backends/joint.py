@@ -38,10 +38,6 @@ class JointFamily(Transformer):
         """Return True: each layer attends to the text."""
         return True
 
-    def text_width(self, layer: Any) -> int:
-        """Return the width of the text; of the model where it was joined with the image before."""
-        return getattr(layer, "added_kv_proj_dim", None) or layer.query_dim
-
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its first block."""
         return self.model.context_embedder(states)

@@ -147,7 +147,7 @@ def layer_shapes(
                 heads=layer.heads,
                 scale=getattr(layer, "scale", (layer.inner_dim // layer.heads) ** -0.5),
                 hidden=(positions, layer.query_dim),
-                text=(tokens, family.text_width(layer)),
+                text=(tokens, _text_width(layer)),
                 query=query,
                 key=(tokens, getattr(layer, "inner_kv_dim", layer.inner_dim)),
                 scores=(positions, tokens + positions * family.is_joint),
@@ -159,6 +159,12 @@ def layer_shapes(
             )
         )
     return tuple(result)
+
+
+def _text_width(layer: Any) -> int:
+    """Return the channels of the text; of the model where it was joined with the image before."""
+    width = getattr(layer, "cross_attention_dim", layer.query_dim)
+    return getattr(layer, "added_kv_proj_dim", None) or width
 
 
 def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:

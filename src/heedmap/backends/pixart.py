@@ -25,12 +25,6 @@ class PixArt(Transformer):
     masks_padding = True
     encoded_places = (0, 2, 1)
 
-    @property
-    def defaults(self) -> Arguments:
-        """The arguments of the pipeline that apply unless the user passes them."""
-        # Else it draws the nearest size of a list and scales the image, and may rewrite the prompt.
-        return {"use_resolution_binning": False, "clean_caption": False}
-
     def project_text(self, states: Tensor) -> Tensor:
         """Return T5's states, projected."""
         projection = self.model.caption_projection

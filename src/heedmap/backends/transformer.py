@@ -6,7 +6,7 @@ from typing import Any
 from diffusers.models.attention_processor import Attention
 from torch import nn
 
-from heedmap.backends.base import Arguments, Family, GridShape, default_of
+from heedmap.backends.base import Arguments, Family, GridShape, default_of, parameters
 from heedmap.checks import check_int
 
 
@@ -21,6 +21,12 @@ class Transformer(Family):
     component = "transformer"
     block_lists: tuple[str, ...] = ("transformer_blocks",)
     layer_classes: tuple[type[nn.Module], ...] = (Attention,)
+
+    @property
+    def defaults(self) -> Arguments:
+        """The arguments that would scale the image to another size, or rewrite the prompt."""
+        names = {"use_resolution_binning", "clean_caption"}
+        return dict.fromkeys(names & parameters(self.pipe).keys(), False)
 
     def attention(self) -> dict[str, Any]:
         """Return the attention layers of the blocks, in running order; adapters have others."""
