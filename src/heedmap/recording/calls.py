@@ -37,7 +37,6 @@ from heedmap.recording.accumulation import (
     shares_of_text,
 )
 from heedmap.recording.concepts import ConceptStreams
-from heedmap.recording.controller import RunPosition
 from heedmap.recording.grouping import RecordSums
 from heedmap.text.words import TokenTable, checked_concepts
 
@@ -271,14 +270,10 @@ class Call:
         return self.schedule.moment(self.done)
 
     @property
-    def position(self) -> RunPosition | None:
-        """The position of the run for rules; None where no row reads the prompt."""
-        rows = tuple(block * self.images for block in self.blocks)
-        if not rows:
-            return None
+    def is_recorded(self) -> bool:
+        """Whether this pass is recorded in the rows that read the prompt."""
         record = self.records.get("conditional")
-        is_recorded = record is not None and record.block is not None
-        return RunPosition(rows, self.moment.step, self.schedule.count, is_recorded)
+        return record is not None and record.block is not None
 
     @property
     def nbytes(self) -> int:
@@ -341,7 +336,7 @@ class Call:
         source_first = self.family.has_quirk("source_first")
         if source_first:
             self.blocks = self.blocks[-1:]
-        self.layout = self._layout_of(blocks)
+        self.layout = self._layout_of({**blocks, "conditional": self.blocks})
         step = self.moment.step
         self._passes = self.schedule.steps.count(step)
         for name, record in self.records.items():

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from heedmap.backends.tap import ModelPass
 from heedmap.errors import ArgumentError
 from heedmap.mathematics.events import (
     AttentionEvent,
@@ -212,29 +213,11 @@ def _attend_image(row: RowAttention, values: Tensor) -> Tensor:
     )
 
 
-@dataclass(frozen=True)
-class RunPosition:
-    """The rows that read the prompt in a pass of the model.
-
-    Attributes:
-        rows: the first row of each block that reads it; the first block is recorded.
-        step: from 0.
-        steps: their number.
-        is_recorded: whether the pass is recorded.
-    """
-
-    rows: tuple[int, ...]
-    step: int
-    steps: int
-    is_recorded: bool = True
-
-
 class AttentionController:
-    """The edits of a running pipeline.
+    """The edits of a running pipeline, in the rows that read the prompt.
 
     Attributes:
         steering: the edits.
-        position: that of the present pass of the model; None where no row reads the prompt.
         acted: for each image the sites (a layer at a step) at which a rule acted.
         shared: for each image those at which it took the source's self-attention.
         moved: for each image, at each pass of a layer where a rule could act, the share of
@@ -242,16 +225,12 @@ class AttentionController:
             positions and heads (0 to 1; more where large weights make rows of far more than 1).
     """
 
-    def __init__(self, steering: Steering) -> None:
+    def __init__(self, steering: Steering, model_pass: ModelPass) -> None:
         self.steering = steering
-        self.position: RunPosition | None = None
+        self._pass = model_pass
         self.moved: defaultdict[int, list[Tensor]] = defaultdict(list)
         self.acted: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
         self.shared: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
-
-    def enter(self, position: RunPosition | None) -> None:
-        """Begin a pass of the model; None where no row reads the prompt, and after the run."""
-        self.position = position
 
     def output(self, event: AttentionEvent) -> AttentionEvent:
         """Return the event of a layer that attends to the text with its edits."""
@@ -289,62 +268,64 @@ class AttentionController:
         self, site: Site, layout: Layout, query: Tensor, key: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the queries and keys (B, H, …) of a layer, the image's of some the sources'."""
-        position, steering = self.position, self.steering
-        if position is None:
+        sources = self._sources(site, layout, query, key)
+        if not sources:
             return query, key
-        count = query.shape[0]
+        rows = tuple(sources.get(row, row) for row in range(len(query)))
+        index = index_tensor(rows, query.device)
+        taken = query.index_select(0, index), key.index_select(0, index)
+        for part, before in zip(taken, (query, key), strict=True):
+            for row in sources:
+                tokens = layout.row(row).tokens
+                put(part[row], tokens, take(before[row], tokens))
+        return taken
+
+    def _sources(
+        self, site: Site, layout: Layout, query: Tensor, key: Tensor
+    ) -> dict[int, int]:
+        """Return for each row whose image's queries and keys are another's the row of that one."""
+        steering = self.steering
         tokens = layout.row(0).tokens
         cells = query.shape[2] - take(key[0], tokens).shape[1]
         if cells > steering.max_self_cells:
-            return query, key
-        images = [
-            image
-            for image, window in steering.self_windows.items()
-            if image in steering.sources
-            and position.step in steps_within(*window, position.steps)
-        ]
-        if not images:
-            return query, key
-        rows = list(range(count))
-        for image in images:
-            self.shared[image].add((site.layer, position.step))
-            for first in position.rows:
-                # Perturbed-attention guidance attends in the first rows of the batch alone.
-                if first + max(images) < count:
-                    rows[first + image] = first + steering.sources[image]
-        index = index_tensor(tuple(rows), query.device)
-        taken = query.index_select(0, index), key.index_select(0, index)
-        for part, own in zip(taken, (query, key), strict=True):
-            for number, source in enumerate(rows):
-                if number != source:
-                    tokens = layout.row(number).tokens
-                    put(part[number], tokens, take(own[number], tokens))
-        return taken
+            return {}
+        sources: dict[int, int] = {}
+        for image, window in steering.self_windows.items():
+            source = steering.sources.get(image)
+            if source is None or site.step not in steps_within(*window, site.steps):
+                continue
+            pairs = zip(self._rows(image), self._rows(source), strict=True)
+            # Perturbed-attention guidance attends in the first rows of the batch alone.
+            inside = {row: other for row, other in pairs if row < len(query)}
+            if self._rows(image):
+                self.shared[image].add((site.layer, site.step))
+            sources.update(inside)
+        return sources
+
+    def _rows(self, image: int) -> Sequence[int]:
+        """Return the rows of an image that read the prompt; the first one is recorded."""
+        return self._pass.layout.rows_of(image, "conditional")
 
     def _edits(self, event: AttentionEvent) -> Iterator[tuple[int, int, RowEdits]]:
         """Yield each edited image, its row in each block, and the edits there."""
-        steering = self.steering
-        if self.position is None:
-            return
-        for image, rules in steering.rules.items():
-            for first in self.position.rows:
-                source = None
-                if rules and image in steering.sources:
-                    source = event.row(first + steering.sources[image])
-                if rules:
-                    row = event.row(first + image)
-                    edits = RowEdits(rules, row, source, event.site)
-                    yield image, first + image, edits
+        for image, rules in self.steering.rules.items():
+            if not rules:
+                continue
+            source = self.steering.sources.get(image, image)
+            pairs = zip(self._rows(image), self._rows(source), strict=True)
+            for number, other in pairs:
+                source_row = None if source == image else event.row(other)
+                edits = RowEdits(rules, event.row(number), source_row, event.site)
+                yield image, number, edits
 
     def _measure(self, edited: Mapping[int, EditedRow]) -> None:
         """Add the attention that moved in the rows that are recorded."""
-        position = self.position
-        if position is None or not position.is_recorded:
+        if not self._pass.is_recorded:
             return
         for image in self.steering.rules:
-            edits = edited.get(position.rows[0] + image)
-            if edits is not None:
-                before, after = edits.pair()
-                with torch.no_grad():
-                    moved = (after - before).abs().sum(dim=-1).mean() / 2
-                self.moved[image].append(moved)
+            for row in self._rows(image)[:1]:
+                if row in edited:
+                    before, after = edited[row].pair()
+                    with torch.no_grad():
+                        moved = (after - before).abs().sum(dim=-1).mean() / 2
+                    self.moved[image].append(moved)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from heedmap.mathematics.events import AttentionEvent, RowAttention
-from heedmap.mathematics.probabilities import columns
 from heedmap.mathematics.rules import Site
 from heedmap.recording.accumulation import (
     CACHED,
@@ -177,20 +176,17 @@ class RecordSums:
         first = rows[0]
         if len(rows) == 1:
             return self._row_probabilities(first, tokens)[None]
-        query = torch.stack([row.query for row in rows]).float()
-        key = torch.stack([row.text_keys for row in rows])
-        is_whole = list(tokens) == list(range(key.shape[2]))
-        if not first.joint and (is_whole or first.log_sum is None):
-            nothing = query.new_zeros(1, 1, 1)
-            scores = _products(query, key.float(), nothing, 0, first.scale)
-            p = scores.softmax(dim=-1)
-            p = p if is_whole else columns(p, tokens)
-        else:
-            key = columns(key.mT, tokens).mT if not is_whole else key
-            log_sums = torch.stack([row.log_sums() for row in rows])
-            bias = log_sums.flatten(0, 1)[..., None]
-            p = _products(query, key.float(), bias, -1, first.scale).exp_()
-        p = p.unflatten(0, query.shape[:2])
+        log_sum = None
+        if first.log_sum is not None:
+            log_sum = torch.cat([row.log_sums() for row in rows])
+        heads_of_layers = RowAttention(
+            query=torch.cat([row.query for row in rows]),
+            keys=torch.cat([row.text_keys for row in rows]),
+            scale=first.scale,
+            joint=first.joint,
+            log_sum=log_sum,
+        )
+        p = heads_of_layers.probabilities(tokens).unflatten(0, (len(rows), -1))
         return p if self._keeps_heads else p.mean(dim=1, keepdim=True)
 
     def _row_probabilities(self, row: RowAttention, tokens: Sequence[int]) -> Tensor:
@@ -224,13 +220,4 @@ def _shape(layer: _Layer) -> tuple[object, ...]:
         row.query.dtype,
         row.query.device,
         row.log_sum is None,
-    )
-
-
-def _products(
-    query: Tensor, key: Tensor, bias: Tensor, beta: float, scale: float
-) -> Tensor:
-    """Return Q Kᵀ · scale + bias · beta of layers (L, H, …), (L·H, Q, K)."""
-    return torch.baddbmm(
-        bias, query.flatten(0, 1), key.flatten(0, 1).mT, beta=beta, alpha=scale
     )

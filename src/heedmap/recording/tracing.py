@@ -43,7 +43,11 @@ from heedmap.errors import (
 )
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.mathematics.events import SELF_ATTENTION, AttentionEvent
+from heedmap.mathematics.events import (
+    CROSS_ATTENTION,
+    SELF_ATTENTION,
+    AttentionEvent,
+)
 from heedmap.options import AXES, BranchName, GenerateOptions, Keep, ShareOf, Tokens
 from heedmap.recording.calls import Call, RecordingSpec, RecordName
 from heedmap.recording.controller import AttentionController, Steering
@@ -220,9 +224,15 @@ class TraceHooks:
         undo: takes everything back.
     """
 
-    def __init__(self, family: Family, controller: AttentionController | None) -> None:
-        self._family, self._controller = family, controller
-        self.model_pass = ModelPass()
+    def __init__(
+        self,
+        family: Family,
+        controller: AttentionController | None,
+        model_pass: ModelPass,
+    ) -> None:
+        self._family = family
+        self._controller = controller
+        self.model_pass = model_pass
         self.layers = registry.cross_attention_layers(family.pipe)
         self.self_layers = registry.self_attention_layers(family.pipe)
         self.undo = ExitStack()
@@ -366,9 +376,11 @@ class Trace:
         self._predicts, self._predicted = predicts, None
         steering = Steering({}) if edits and steering is None else steering
         self._rules = {} if steering is None else steering.rules
-        editor = None if steering is None else AttentionController(steering)
-        self.controller = editor
-        self._hooks = TraceHooks(self._family, self.controller)
+        model_pass = ModelPass()
+        self.controller: AttentionController | None = None
+        if steering is not None:
+            self.controller = AttentionController(steering, model_pass)
+        self._hooks = TraceHooks(self._family, self.controller, model_pass)
         several = len({layer.heads for layer in self._hooks.layers.values()}) > 1
         if several and "head" in spec.keep and "layer" not in spec.keep:
             keep = [axis for axis in AXES if axis in {"layer", *spec.keep}]
@@ -583,10 +595,11 @@ class Trace:
         call = self._calls[-1]
         call.enter(states, timestep, self._family.repeats(kwargs), error)
         now = self._hooks.model_pass
-        now.layout, now.grids = call.layout, call.grids
-        now.step, now.steps = call.moment.step, call.schedule.count
-        if self.controller is not None:
-            self.controller.enter(call.position)
+        now.layout = call.layout
+        now.grids = call.grids
+        now.step = call.moment.step
+        now.steps = call.schedule.count
+        now.is_recorded = call.is_recorded
 
     @tap.uncompiled
     @torch.no_grad()
@@ -733,7 +746,6 @@ class Trace:
         call = self._calls[-1]
         call.end()
         self._predicted = None
-        if self.controller is not None:
-            self.controller.enter(None)
+        self._hooks.model_pass.layout = CROSS_ATTENTION  # no row is edited any more
         for warning in call.omissions():
             warn(warning)
