@@ -1,6 +1,5 @@
 """The interface of a model family, and helpers that inspect and patch a pipeline of diffusers."""
 
-import dis
 import inspect
 import re
 from abc import ABC, abstractmethod
@@ -400,20 +399,6 @@ def active_calls(pipe: Any) -> list[FrameType]:
             calls.append(frame)
         frame = frame.f_back
     return calls
-
-
-def has_returned(frame: FrameType) -> bool:
-    """Return whether a finished call returned a result instead of raising an exception."""
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
-
-
-def announces_end(pipe: Any) -> bool:
-    """Return whether the running call will release the models at its end, as most pipelines do."""
-    calls = active_calls(pipe)
-    # Some do not then.
-    latents = bool(calls) and calls[0].f_locals.get("output_type") == "latent"
-    code = inspect.unwrap(type(pipe).__call__).__code__
-    return "maybe_free_model_hooks" in code.co_names and not latents
 
 
 @contextmanager
