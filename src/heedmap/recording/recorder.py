@@ -19,24 +19,23 @@ from heedmap.backends.tap import RecordingProcessor
 from heedmap.errors import NothingRecordedError, TraceError, plural
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.events import AttentionEvent
-from heedmap.mathematics.probabilities import columns
 from heedmap.mathematics.rules import Site
 from heedmap.options import Axis, BranchName, GenerateOptions, ShareOf, Tokens
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
-    ConceptKeys,
+    regrid,
+)
+from heedmap.recording.calls import Call
+from heedmap.recording.concepts import ConceptKeys, ConceptStreams
+from heedmap.recording.grouping import RecordSums
+from heedmap.recording.refining import (
     RefinedMaps,
     coarsened,
     evenly_chosen,
     is_propagated,
     middle_grid,
     propagation_layers,
-    regrid,
-    shares_of_text,
 )
-from heedmap.recording.calls import Call
-from heedmap.recording.concepts import ConceptStreams
-from heedmap.recording.grouping import RecordSums
 from heedmap.text.words import TokenKind, TokenTable, checked_concepts
 
 
@@ -150,7 +149,6 @@ class Recorder:
         self.call = call
         self._spec = spec
         self._of_text = spec.share_of == "text"
-        self._passes = 1  # of this step
         self.skipping = skipping_tools(family.model, layers)
         self.propagating = _propagating(call, self_layers)
         tables = _tables(call, spec)
@@ -163,7 +161,7 @@ class Recorder:
             # Where no layer propagates maps, plain ones are asked for, on such a grid.
             grids = call.grids.values()
             grid = grid or middle_grid(grids) or max(grids)
-            current = RecordSums(asked, None, RefinedMaps(grid))
+            current = RecordSums(asked, None, RefinedMaps(grid), self._of_text)
             self.records["conditional"].current = current
         self._streams: ConceptStreams | None = None
         self._concept_keys: ConceptKeys | None = None
@@ -187,7 +185,7 @@ class Recorder:
         # On the latent's grid layers would be resized twice.
         w, h = cells(self.call.latent)
         means = AttentionAccumulator(frozenset(keep), (h, w))
-        return Record(tables, RecordSums(positions, means, refined))
+        return Record(tables, RecordSums(positions, means, refined, self._of_text))
 
     def _read_concepts(self, layers: Mapping[str, Any]) -> None:
         family = self.call.family
@@ -241,10 +239,12 @@ class Recorder:
         call = self.call
         step = call.moment.step
         repeats = repeats or call.family.has_quirk("repeats_passes")
-        self._passes = call.schedule.steps.count(step)
+        passes = call.schedule.steps.count(step)
         if self._streams is not None:
             self._streams.begin()
         for name, record in self.records.items():
+            for sums in record.all_sums:
+                sums.passes = passes
             branch = name if name == "negative" else "conditional"
             record.block = next(iter(call.blocks.get(branch, ())), None)
             if record.block is None:
@@ -271,7 +271,9 @@ class Recorder:
             first = record.block * self.call.images
             if name != "concepts":
                 record.ran[event.layer, event.site.step] += 1
-                self._add_rows(record, event, first)
+                for sums in record.all_sums:
+                    for image in sums.tokens:
+                        sums.add(image, event, first + image)
             elif self._streams is not None:
                 self._streams.keep(event)
             elif self._concept_keys is not None:
@@ -279,21 +281,6 @@ class Recorder:
                 self._add(record, event.site, p)
         if event.layout.joint:
             self.propagate(event)
-
-    def _add_rows(self, record: Record, event: AttentionEvent, first: int) -> None:
-        """Add the rows of the images from `first` on, with their edits."""
-        for sums in record.all_sums:
-            for image in sums.tokens:
-                edited = event.edited.get(first + image)
-                if edited is None:
-                    row = event.row(first + image, values=False)
-                    sums.add(image, event, row, self._passes, of_text=self._of_text)
-                    continue
-                _, p = edited.pair()
-                if self._of_text:
-                    p = shares_of_text(p[..., : self.call.tokens])
-                p = columns(p, sums.tokens[image])
-                sums.add_probabilities(image, event.site, p, self._passes)
 
     def record_concepts(
         self,
@@ -323,7 +310,7 @@ class Recorder:
         """Add the probabilities of each image in a layer to a record."""
         record.ran[site.layer, site.step] += 1
         for image, p in enumerate(parts):
-            record.sums.add_probabilities(image, site, p, self._passes)
+            record.sums.add_probabilities(image, site, p)
 
     def propagate(self, event: AttentionEvent) -> None:
         """Propagate the maps so far along a layer of the image's attention that has just run."""
@@ -351,8 +338,7 @@ class Recorder:
             for sums in record.all_sums:
                 for image in sums.tokens:
                     if first + image < rows:
-                        row = event.row(first + image, values=False)
-                        sums.propagate(image, row, grid, self._passes)
+                        sums.propagate(image, event, first + image, grid)
 
     def end_pass(self) -> None:
         """Compute what the pass that has ended holds."""
