@@ -41,7 +41,7 @@ from benchmarking.replay import (
 from heedmap.backends.registry import cross_attention_layers, family_of, self_attention_layers
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.recording.accumulation import propagation_layers
+from heedmap.recording.refining import propagation_layers
 from heedmap.recording.tracing import trace
 
 TOKENS: dict[str, Any] = {"all_tokens": "all", "prompt_tokens": "prompt"}

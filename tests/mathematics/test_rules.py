@@ -1,9 +1,7 @@
-"""The rules of edits: worked by hand, and the fast ways against the definition."""
+"""The rules of edits: worked by hand, and in a row of attention against the definition."""
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from heedmap.errors import ArgumentError
 from heedmap.mathematics.events import AttentionEvent, Layout, RowAttention, RowLayout
@@ -17,7 +15,6 @@ from heedmap.mathematics.rules import (
     apply_joint,
     blend,
     blend_mask,
-    mixture,
 )
 from heedmap.recording.controller import RowEdits
 
@@ -46,7 +43,7 @@ def test_a_window_includes_its_start_and_excludes_its_end(step, acts):
     rule = inject(torch.eye(3), start=0.2, end=0.8)
     expected = SOURCE if acts else P
     torch.testing.assert_close(rule(P, site(step)), expected)
-    assert (rule.mix(site(step)) is not None) == acts
+    assert rule.acts(site(step)) == acts
 
 
 def test_reweight_equals_the_values_worked_out_by_hand():
@@ -111,39 +108,22 @@ def test_a_rule_without_its_source_is_refused():
         RowEdits([inject(torch.eye(3))], row, None, site()).output()
 
 
-@given(st.integers(0, 1000))
-def test_mixtures_compose_like_the_rules(seed):
-    generator = torch.Generator().manual_seed(seed)
-    p, source = (torch.rand(2, 5, 4, generator=generator).softmax(-1) for _ in range(2))
-    rules = [
-        inject(torch.rand(4, 4, generator=generator)),
-        Weights(torch.randn(4, generator=generator)),
-        inject(torch.diag(torch.tensor([1.0, 0, 1, 0]))),
-        Weights(torch.randn(4, generator=generator)),
-    ]
-    where = site(source=source)
-    mix = mixture(rules, where)
-    torch.testing.assert_close(mix(p, source), apply(rules, p, where), atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize(("image", "own"), [((0.0, 0.1), 0.0), ((0.1, 0.8), 1.0)])
 def test_the_images_share_is_one_more_column(image, own):
     """It is the source's in a window of its own, and weights leave it as it is."""
     p, source = (torch.rand(2, 5, 5).softmax(-1) for _ in range(2))
     columns, weights = torch.rand(4, 4), torch.randn(4)
-    taken = Inject(columns, torch.zeros(4), torch.ones(4), image)
-    rules, where = [taken, Weights(weights)], site(source=source)
+    rules = [Inject(columns, torch.zeros(4), torch.ones(4), image), Weights(weights)]
+    where = site(source=source)
     text, share = source[..., :4] @ columns * weights, torch.lerp(source, p, own)[..., 4:]
     wanted = torch.cat([text, share], dim=-1)
     torch.testing.assert_close(apply_joint(rules, p, where), wanted)
-    torch.testing.assert_close(mixture(rules, where).joint(p, source), wanted)
-    torch.testing.assert_close(mixture([taken, *rules], where).joint(p, source)[..., 4:], share)
 
 
 @pytest.mark.parametrize("source", [0, 2])
 @pytest.mark.parametrize("mask", [False, True])
 @pytest.mark.parametrize("kind", ["inject", "reweight", "confine", "all"])
-def test_the_fast_computation_equals_the_rules(kind, mask, source):
+def test_edits_of_a_row_equal_the_rules_by_hand(kind, mask, source):
     generator = torch.Generator().manual_seed(1)
     b, h, q, k, d = 5, 2, 6, 5, 8
     query, value = (torch.randn(b, h, n, d, generator=generator) for n in (q, k))

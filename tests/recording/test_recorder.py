@@ -136,7 +136,7 @@ def test_a_trace_can_be_opened_again(pipe):
 
 
 def test_a_call_that_failed_is_left_out(pipe):
-    """While it runs it can be looked at; when it has failed another may follow."""
+    """While it runs it can be looked at; when a step has failed another call may follow."""
     seen = []
 
     def fail(pipe, step, timestep, given):
@@ -154,13 +154,13 @@ def test_a_call_that_failed_is_left_out(pipe):
         run(pipe, "a house")
         with pytest.raises(RuntimeError):
             run(pipe, "the sea", callback_on_step_end=fail)
-        with pytest.raises(KeyboardInterrupt):  # after its last step
+        with pytest.raises(KeyboardInterrupt):  # after its last step, so that its maps are whole
             run(pipe, "a tree", callback_on_step_end=leave)
         run(pipe, "a cat")
         with pytest.raises(RuntimeError):
             run(pipe, "a dog", callback_on_step_end=fail)
-    assert seen == [["a house", "the sea"]] * 2 + [["a house", "a cat", "a dog"]] * 2
-    assert prompts_of(recorder) == ["a house", "a cat"]
+    assert seen == [["a house", "the sea"]] * 2 + [["a house", "a tree", "a cat", "a dog"]] * 2
+    assert prompts_of(recorder) == ["a house", "a tree", "a cat"]
 
 
 @pytest.mark.parametrize("frees", [True, False])

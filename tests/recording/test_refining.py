@@ -7,7 +7,7 @@ from making import run
 from oracle import beside, carried_maps
 
 from heedmap.mathematics.events import RowAttention
-from heedmap.recording.accumulation import RefinedMaps, coarsened, propagation_layers
+from heedmap.recording.refining import RefinedMaps, coarsened, propagation_layers
 from heedmap.recording.tracing import trace
 
 

@@ -1,6 +1,5 @@
 """The interface of a model family, and helpers that inspect and patch a pipeline of diffusers."""
 
-import dis
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -406,20 +405,6 @@ def active_calls(pipe: Any) -> list[FrameType]:
     stack = walk_stack(inspect.currentframe())
     frames = [frame for frame, _ in stack if frame.f_code is code]
     return [frame for frame in frames if frame.f_locals.get("self") is pipe]
-
-
-def has_returned(frame: FrameType) -> bool:
-    """Return whether a finished call returned a result instead of raising an exception."""
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("RETURN")
-
-
-def announces_end(pipe: Any) -> bool:
-    """Return whether the running call will release the models at its end, as most pipelines do."""
-    for call in active_calls(pipe)[:1]:
-        if call.f_locals.get("output_type") == "latent":  # some do not then
-            return False
-    code = inspect.unwrap(type(pipe).__call__).__code__
-    return "maybe_free_model_hooks" in code.co_names
 
 
 @contextmanager

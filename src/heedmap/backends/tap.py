@@ -74,12 +74,14 @@ class ModelPass:
         step: from 0.
         steps: their number.
         grids: (h, w) of each layer, by dotted path.
+        is_recorded: whether the rows that read the prompt are recorded.
     """
 
     layout: Layout = CROSS_ATTENTION
     step: int = 0
     steps: int = 1
     grids: Mapping[str, GridShape] = field(default_factory=dict)
+    is_recorded: bool = False
 
 
 @dataclass(eq=False)

@@ -76,6 +76,14 @@ class Layout:
         """Return the layout of a row."""
         return self.rows[number] if len(self.rows) > 1 else self.rows[0]
 
+    def rows_of(self, image: int, branch: str) -> Sequence[int]:
+        """Return the numbers of the rows of an image that read a branch's text."""
+        return [
+            number
+            for number, row in enumerate(self.rows)
+            if row.image == image and row.branch == branch
+        ]
+
 
 _NO_SITE = Site("", step=0, steps=1, grid=(1, 1))
 CROSS_ATTENTION = Layout()
@@ -139,7 +147,11 @@ class AttentionEvent:
 
         Without `values`, it holds neither these nor the output.
         """
-        layout = self.layout.row(number)
+        return self._row(number, self.layout.row(number), self.layout.joint, values)
+
+    def _row(
+        self, number: int, layout: RowLayout, joint: bool, values: bool
+    ) -> "RowAttention":
         positions = layout.positions
         mask = log_sum = value = output = None
         if self.mask is not None:
@@ -152,15 +164,15 @@ class AttentionEvent:
         if values and self.output is not None:
             output = take(self.output[number], positions)
         return RowAttention(
-            take(self.query[number], positions),
-            self.key[number],
-            self.scale,
-            layout,
-            self.layout.joint,
-            mask,
-            log_sum,
-            value,
-            output,
+            query=take(self.query[number], positions),
+            keys=self.key[number],
+            scale=self.scale,
+            layout=layout,
+            joint=joint,
+            visible=mask,
+            log_sum=log_sum,
+            values=value,
+            output=output,
         )
 
     def probabilities(
@@ -182,22 +194,12 @@ class AttentionEvent:
             (H', Q', K'): shares of the softmax over all keys of the layer.
         """
         layout = self.layout.row(row)
-        queries = layout.positions if queries is None else queries
-        keys = layout.tokens if keys is None else keys
-        query = take(self.query[row, heads], queries).float()
-        every = self.key[row, heads]
-        mask = None
-        if self.mask is not None:
-            mask = self.mask.expand(*self.query.shape[:3], -1)[row, heads]
-            mask = numbers(take(mask, queries))
-        if self.log_sum is None:
-            log_sum = log_sums(query, every, self.scale, mask)
-        else:
-            log_sum = take(self.log_sum[row, heads], queries, -1).float()
-        scores = query @ take(every, keys).float().mT * self.scale
-        if mask is not None:
-            scores = scores + take(mask, keys, -1)
-        return (scores - log_sum[..., None]).exp()
+        some = RowLayout(
+            tokens=layout.tokens if keys is None else keys,
+            positions=layout.positions if queries is None else queries,
+        )
+        attention = self._row(row, some, joint=True, values=False)
+        return attention.probabilities(heads=heads)
 
 
 def numbers(mask: Tensor) -> Tensor:

@@ -6,9 +6,8 @@ at one layer and step; P' has the same shape. A rule of your own needs no more:
     def flatten(p, site):
         return p.mean(dim=1, keepdim=True).expand_as(p)  # every place attends alike
 
-The rules below also have a fast form, without a (H, Q, K) tensor: `mix(site)` gives the matrices
-of a rule that is linear in P, `bias(site)` a bias before the softmax, and None where the rule does
-nothing. `apply` computes all rules by their definition, which the tests compare with.
+The rules below also have `acts(site)`, False where the rule does nothing, so that nothing is
+computed there. A rule with `bias(site)` gives a bias before the softmax, or None.
 
 Prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626. Paint-with-Words: Balaji et al., 2022
 (eDiff-I), arXiv 2211.01324, section 4.4.
@@ -17,9 +16,9 @@ Prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626. Paint-with-Words: Balaji
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache, reduce
+from functools import lru_cache
 from math import ceil
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -27,7 +26,11 @@ from torch.nn.functional import interpolate, max_pool2d, pad
 
 from heedmap.checks import is_constant
 from heedmap.errors import ArgumentError
-from heedmap.mathematics.probabilities import less_largest, visible_softmax
+from heedmap.mathematics.probabilities import (
+    index_tensor,
+    less_largest,
+    visible_softmax,
+)
 
 FINEST = 10_000
 """The largest denominator of a fraction of a run."""
@@ -76,79 +79,6 @@ class Site:
 Rule = Callable[[Tensor, Site], Tensor]
 
 
-@dataclass(frozen=True, eq=False)
-class Mix:
-    """A mixture of the source's probabilities and the prompt's own: P' = P_src A + P B.
-
-    Attributes:
-        source: A (K, K), or None if the source has no part.
-        target: B (K, K).
-        image: in a joint softmax, the part of the source's in the share of the image, 0 to 1; the
-            rest of that share is the prompt's own.
-    """
-
-    source: Tensor | None
-    target: Tensor
-    image: float = 0.0
-
-    def __call__(self, p: Tensor, source: Tensor | None) -> Tensor:
-        """Return P' (…, Q, K), made of P and P_src.
-
-        Raises:
-            ArgumentError: if the source takes part and is missing.
-        """
-        mix = self.padded(p.shape[-1])
-        mixed = p @ mix.target.to(p)
-        if mix.source is None:
-            return mixed
-        if source is None:
-            raise no_source()
-        return mixed + source @ mix.source.to(p)
-
-    def padded(self, tokens: int) -> "Mix":
-        """Return the mixture for a prompt that its batch pads at the end."""
-        if len(self.target) == tokens and (
-            self.source is None or len(self.source) == tokens
-        ):
-            return self
-        target, own = torch.eye(tokens), len(self.target)
-        target[:own, :own] = self.target
-        if self.source is None:
-            return replace(self, target=target)
-        rows, columns = self.source.shape
-        source = pad(self.source, (0, tokens - columns, 0, tokens - rows))
-        return replace(self, source=source, target=target)
-
-    def joint(self, p: Tensor, source: Tensor | None) -> Tensor:
-        """Return P' (…, Q, K + 1) of rows whose last column is the image's share."""
-        text = self(p[..., :-1], None if source is None else source[..., :-1])
-        share = p[..., -1:]
-        if source is not None:
-            share = share.lerp(source[..., -1:], self.image)
-        return torch.cat([text, share], dim=-1)
-
-    def then(self, other: "Mix") -> "Mix":
-        """Return this mixture followed by another one."""
-        source = None if self.source is None else self.source @ other.target
-        if other.source is not None:
-            source = other.source if source is None else source + other.source
-        image = 1 - (1 - self.image) * (1 - other.image)
-        return Mix(source, self.target @ other.target, image)
-
-
-def no_source() -> ArgumentError:
-    """Return the error of a rule that takes from a source prompt if there is none."""
-    return ArgumentError(
-        "this rule takes attention from a source prompt, and there is none: use it in edit(), "
-        "which runs the source beside"
-    )
-
-
-def is_linear(rule: object) -> TypeGuard[Any]:
-    """Return whether a rule gives its matrices; a number or a layer called `mix` does not count."""
-    return callable(getattr(rule, "mix", None))
-
-
 def is_biased(rule: object) -> TypeGuard[Any]:
     """Return whether a rule gives its bias; a number or a parameter `bias` does not count."""
     return callable(getattr(rule, "bias", None))
@@ -178,29 +108,50 @@ class Inject:
     end: Tensor
     image: tuple[float, float] = (0.0, 0.0)
 
-    def mix(self, site: Site) -> Mix | None:
-        """Return A = M diag(α) and B = diag(1 − α), and the image's α."""
-        bounds: list[list[float]] = cast(
-            Any, torch.stack([self.start, self.end], 1)
-        ).tolist()
-        acts = [
-            site.step in steps_within(low, high, site.steps) for low, high in bounds
-        ]
-        alpha = torch.tensor(acts, dtype=torch.float32)
-        if not alpha.any():
-            return None
-        image = float(site.step in steps_within(*self.image, site.steps))
-        return Mix(self.columns * alpha, torch.diag(1 - alpha), image)
+    def acts(self, site: Site) -> bool:
+        """Return whether a token takes the source's column at a site."""
+        return any(_taken(self, site.step, site.steps))
 
     def __call__(self, p: Tensor, site: Site) -> Tensor:
-        """Return P' (H, Q, K)."""
-        mix = self.mix(site)
-        return p if mix is None else mix(p, site.source)
+        """Return P' (H, Q, K).
+
+        Raises:
+            ArgumentError: if there is no source.
+        """
+        if not self.acts(site):
+            return p
+        if site.source is None:
+            raise ArgumentError(
+                "this rule takes attention from a source prompt, and there is none: use it in "
+                "edit(), which runs the source beside"
+            )
+        count, tokens = self.columns.shape
+        columns = self.columns.to(p)
+        taken = site.source[..., :count] @ columns
+        is_taken = index_tensor(_taken(self, site.step, site.steps), p.device)
+        edited = torch.where(is_taken, taken, p[..., :tokens])
+        # A batch may pad the prompt at the end.
+        return torch.cat([edited, p[..., tokens:]], dim=-1)
 
     def joint(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K + 1) of rows whose last column is the image's share."""
-        mix = self.mix(site)
-        return p if mix is None else mix.joint(p, site.source)
+        if not self.acts(site):
+            return p
+        share = p[..., -1:]
+        text_site = site
+        if site.source is not None:
+            text_site = replace(site, source=site.source[..., :-1])
+            if site.step in steps_within(*self.image, site.steps):
+                share = site.source[..., -1:]
+        return torch.cat([self(p[..., :-1], text_site), share], dim=-1)
+
+
+@lru_cache(maxsize=64)
+def _taken(rule: Inject, step: int, steps: int) -> tuple[bool, ...]:
+    """Return for each token whether it takes the source's column at a step."""
+    bounds = zip(rule.start, rule.end, strict=True)
+    windows = [steps_within(float(low), float(high), steps) for low, high in bounds]
+    return tuple(step in window for window in windows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,19 +164,16 @@ class Weights:
 
     weights: Tensor
 
-    def mix(self, site: Site) -> Mix | None:
-        """Return B = diag(E)."""
-        return (
-            None
-            if bool((self.weights == 1).all())
-            else Mix(None, torch.diag(self.weights))
-        )
+    def acts(self, site: Site) -> bool:
+        """Return whether a weight is not 1."""
+        return bool((self.weights != 1).any())
 
     def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K), whose rows do not sum to 1."""
-        return p * pad(
-            self.weights.to(p), (0, p.shape[-1] - len(self.weights)), value=1.0
-        )
+        if not self.acts(site):
+            return p
+        added = p.shape[-1] - len(self.weights)
+        return p * pad(self.weights.to(p), (0, added), value=1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +184,10 @@ class Renormalize:
     Negative weights keep their sign, and a row whose parts cancel stays finite. A row of zeros
     stays as it is.
     """
+
+    def acts(self, site: Site) -> bool:
+        """Return False: rows sum to 1 unless another rule acts."""
+        return False
 
     def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K)."""
@@ -269,6 +221,14 @@ class Region:
     start: float = 0.0
     end: float = 1.0
     others: tuple["Region", ...] = ()
+
+    def acts(self, site: Site) -> bool:
+        """Return whether a step is in the window of a region."""
+        regions = (self, *self.others)
+        return any(
+            site.step in steps_within(region.start, region.end, site.steps)
+            for region in regions
+        )
 
     def bias(self, site: Site) -> Tensor | None:
         """Return the bias (Q, K) up to the last of the tokens; -inf for hidden ones."""
@@ -310,14 +270,28 @@ class Region:
         return visible_softmax(p.log() + less_largest(visible))
 
 
+OwnRule = Inject | Weights | Renormalize | Region
+"""A rule of this file, whose result needs no check."""
+
+
+def acts(rule: Rule, site: Site) -> bool:
+    """Return whether a rule may change something at a site; a function always may."""
+    if isinstance(rule, OwnRule):
+        return rule.acts(site)
+    return not is_biased(rule) or rule.bias(site) is not None
+
+
 def apply(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:
     """Return P' (H, Q, K) after all rules in order; ArgumentError as in `checked_result`."""
     for rule in rules:
-        p = checked_result(rule, rule(p, site), p, site)
+        edited = rule(p, site)
+        if not isinstance(rule, OwnRule):
+            edited = checked_result(rule, edited, p, site)
+        p = edited
     return p
 
 
-def apply_joint(rules: Iterable[Any], p: Tensor, site: Site) -> Tensor:
+def apply_joint(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:
     """Return P' (H, Q, K + 1) after all rules, of rows whose last column is the image's share.
 
     `Inject` and `Renormalize` act on whole rows; the source's at the site are such rows, too. All
@@ -330,8 +304,9 @@ def apply_joint(rules: Iterable[Any], p: Tensor, site: Site) -> Tensor:
             p = rule.joint(p, site)
         else:
             text = p[..., :-1]
-            text = checked_result(rule, rule(text, site), text, site)
-            p = torch.cat([text, p[..., -1:]], dim=-1)
+            edited = apply([rule], text, site)
+            if edited is not text:
+                p = torch.cat([edited, p[..., -1:]], dim=-1)
     return p
 
 
@@ -367,13 +342,6 @@ def checked_result(rule: Rule, edited: Any, p: Tensor, site: Site) -> Tensor:
             "numbers; does it divide by 0?"
         )
     return edited.to(p)
-
-
-def mixture(rules: Iterable[Any], site: Site) -> Mix | None:
-    """Return linear rules as one mixture; None if none does anything."""
-    parts = [rule.mix(site) for rule in rules]
-    parts = [part for part in parts if part is not None]
-    return reduce(Mix.then, parts) if parts else None
 
 
 # --- the blend of latents -----------------------------------------------------------------------

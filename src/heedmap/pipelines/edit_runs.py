@@ -38,7 +38,8 @@ from heedmap.pipelines.input_images import ImageSource, distortion_warning
 from heedmap.recording.controller import Steering
 from heedmap.recording.edits import weights_rule
 from heedmap.recording.probing import Probe
-from heedmap.recording.tracing import StepState, Trace
+from heedmap.recording.steps import StepState
+from heedmap.recording.tracing import Trace
 from heedmap.results.edits import EditResult, change_between, image_difference
 from heedmap.results.runs import Run
 from heedmap.text.alignment import (

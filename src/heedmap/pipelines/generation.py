@@ -45,11 +45,12 @@ from heedmap.pipelines.arguments import (
     resolve_options,
     takes_options,
 )
-from heedmap.recording.calls import RecordingSpec
 from heedmap.recording.controller import Steering
 from heedmap.recording.edits import Edit, checked_edits, note_of, weights_rule
 from heedmap.recording.probing import Probe
-from heedmap.recording.tracing import AfterStep, StepState, Trace
+from heedmap.recording.recorder import RecordingSpec
+from heedmap.recording.steps import AfterStep, StepState
+from heedmap.recording.tracing import Trace
 from heedmap.results.runs import Run
 from heedmap.text.prompts import untaught, untaught_warnings
 from heedmap.text.weights import (

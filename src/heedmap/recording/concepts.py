@@ -1,18 +1,98 @@
-"""Concepts beside the prompt of a joint transformer, whose text changes from block to block."""
+"""Concepts beside the prompt: texts of their own that the image's queries are compared with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from heedmap.backends.activations import keys_of
 from heedmap.backends.joint import JointFamily
-from heedmap.backends.prompts import ConceptStates
+from heedmap.backends.prompts import ConceptStates, Encoding
 from heedmap.backends.tap import RecordingProcessor
+from heedmap.errors import TraceError
 from heedmap.mathematics.events import AttentionEvent, RowAttention, take
 from heedmap.mathematics.probabilities import log_sums, probabilities
-from heedmap.recording.accumulation import concept_probabilities
+
+MAX_KEY_ERROR = 0.02
+"""Largest relative distance between a layer's keys of the prompt and those computed here. Rounding
+of half-precision types stays below it."""
+
+
+class ConceptKeys:
+    """The keys that each layer makes of the concepts of a call's images.
+
+    Concepts have a text of their own. The image's queries attend to it as in OVAM (Marcos-Manchón
+    et al., arXiv 2403.14291), and the image does not change. `project` returns text states as the
+    denoiser passes them to its layers.
+    """
+
+    def __init__(
+        self,
+        layers: Mapping[str, Any],
+        encoding: Encoding,
+        project: Callable[[Tensor], Tensor],
+    ) -> None:
+        self._layers, self._project = layers, project
+        self._concepts, self._prompts = encoding.concepts, encoding.conditional.states
+        self._texts: dict[ConceptStates, Tensor] = {}
+        # By layer, once, on the device: whether its keys of the prompt are those computed here.
+        self._is_exact: dict[str, Tensor] = {}
+
+    def check(self) -> None:
+        """Raise a TraceError if a layer does not make its keys with its own linear map."""
+        names = list(self._is_exact)
+        if not names:
+            return
+        exact = torch.stack(list(self._is_exact.values())).tolist()
+        if not all(exact):
+            raise TraceError(
+                f"the keys of {names[exact.index(False)]} are not those of its own to_k layer (a "
+                "processor with weights of its own?), so its keys of a concept cannot be "
+                "computed: leave concepts out"
+            )
+
+    def probabilities(self, event: AttentionEvent, first: int) -> list[Tensor]:
+        """Return each image's probabilities (H, Q, N) of its concepts in a layer that has just run.
+
+        That of a concept is the sum over its tokens. Images are in the rows of the batch from
+        `first` on.
+        """
+        name, key = event.layer, event.key
+        layer = self._layers[name]
+        if not self._texts:  # not earlier: the model may be offloaded until it runs
+            every = dict.fromkeys(self._concepts)
+            self._texts = {
+                one: self._project(one.states[None].to(self._prompts)) for one in every
+            }
+        if name not in self._is_exact:
+            prompt = self._project(self._prompts[:1]).to(key)
+            self._is_exact[name] = _is_close(
+                keys_of(layer, prompt), key[first : first + 1]
+            )
+        keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}
+        return [
+            concept_probabilities(
+                RowAttention(event.query[row], keys[one][0], event.scale), one
+            )
+            for row, one in enumerate(self._concepts, first)
+        ]
+
+
+def _is_close(computed: Tensor, actual: Tensor) -> Tensor:
+    """Return whether keys are equal but for rounding, as a tensor on their device."""
+    if computed.shape != actual.shape:
+        return torch.zeros((), dtype=torch.bool, device=actual.device)
+    error = (computed - actual).float().norm()
+    return error <= MAX_KEY_ERROR * actual.float().norm()
+
+
+def concept_probabilities(row: RowAttention, concepts: ConceptStates) -> Tensor:
+    """Return the probabilities (H, Q, N) of concepts, whose tokens are the text of a row."""
+    counts = [len(places) for places in concepts.places]
+    p = row.probabilities(list(chain(*concepts.places)))
+    return torch.stack([part.sum(dim=-1) for part in p.split(counts, dim=-1)], dim=-1)
 
 
 class ConceptStreams:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from heedmap.backends.tap import ModelPass
 from heedmap.errors import ArgumentError
 from heedmap.mathematics.events import (
     AttentionEvent,
@@ -21,18 +22,16 @@ from heedmap.mathematics.events import (
     put,
     take,
 )
-from heedmap.mathematics.probabilities import index_tensor, less_largest
+from heedmap.mathematics.probabilities import index_tensor
 from heedmap.mathematics.rules import (
     Region,
     Rule,
     Site,
+    acts,
     apply,
     apply_joint,
     checked_result,
     is_biased,
-    is_linear,
-    mixture,
-    no_source,
     steps_within,
 )
 from heedmap.options import EditOptions
@@ -109,48 +108,24 @@ class RowEdits:
         act = apply_joint if row.joint else apply
         return p, act(self._others, edited, site)
 
-    def output(self) -> Tensor | None:
-        """Return the image's edited output (H, Q, d); None if no rule acts here."""
-        if all(is_linear(rule) for rule in self._others):
-            return self._linear_output()
+    def output(self) -> Tensor:
+        """Return the image's edited output (H, Q, d), float32."""
         _, p = self.pair()
         row = self._row
-        assert row.values is not None
-        values = row.values.float()
-        if not row.joint:
-            return p @ values
-        text = take(values, row.layout.tokens)
-        return p[..., :-1] @ text + p[..., -1:] * _attend_image(row, values)
-
-    def _linear_output(self) -> Tensor | None:
-        """Return the output without a (H, Q, K) tensor: attention to other values."""
-        row = self._row
-        bias = self._bias(self._site)
-        mix = mixture(self._others, self._site)
-        if mix is None and bias is None:
-            return None
-        assert row.values is not None
         values = row.values
-        if mix is not None:
-            mix = mix.padded(row.text_keys.shape[1])
-            values = _mixed(row, mix.target, 1 - mix.image)
-        edited = _attend(row, values, bias)
-        if mix is None or mix.source is None:
-            return edited
-        source = self._source
-        if source is None:
-            raise no_source()
-        edited = edited + _attend(source, _mixed(row, mix.source, 0.0), None)
-        if row.joint and mix.image:
-            ones = torch.zeros_like(values)
-            put(
-                ones,
-                row.layout.positions,
-                torch.full_like(take(ones, row.layout.positions), mix.image),
-            )
-            share = _attend(source, ones, None)
-            edited = edited + share * _attend_image(row, row.values)
-        return edited
+        assert values is not None
+        text = take(values, row.layout.tokens).float()
+        if not row.joint:
+            return p @ text
+        mask = row.image_mask
+        image = scaled_dot_product_attention(
+            row.query,
+            row.image_keys,
+            take(values, row.layout.positions),
+            attn_mask=None if mask is None else mask.to(values),
+            scale=row.scale,
+        )
+        return p[..., :-1] @ text + p[..., -1:] * image
 
     def _bias(self, site: Site) -> Tensor | None:
         """Return the sum (Q, K) of the biases (Q, K') of the rules; None if there is none."""
@@ -171,70 +146,11 @@ class RowEdits:
         return total
 
 
-def _mixed(row: RowAttention, matrix: Tensor, image: float) -> Tensor:
-    """Return the values (H, N, d): the text's times a matrix, the image's times a number."""
-    values = row.values
-    assert values is not None
-    if not row.joint:
-        return matrix.to(values) @ values
-    tokens = row.layout.tokens
-    mixed = values * image
-    put(mixed, tokens, matrix.to(values) @ take(values, tokens))
-    return mixed
-
-
-def _attend(row: RowAttention, values: Tensor, bias: Tensor | None) -> Tensor:
-    """Return attention (H, Q, d) to other values (H, N, d), with a bias (Q, K) on the scores."""
-    query, mask = row.query, row.mask
-    if bias is not None and row.joint:
-        text = bias
-        bias = torch.zeros(len(text), row.keys.shape[1], device=text.device)
-        put(bias.mT, row.layout.tokens, text.mT)
-    if bias is not None:
-        bias = less_largest(bias)
-        mask = bias if mask is None else mask + bias
-    mask = None if mask is None else mask.to(query.dtype)
-    # Of a row that is hidden everywhere torch makes zeros, as `RowAttention.whole` does.
-    return scaled_dot_product_attention(
-        query, row.keys, values, attn_mask=mask, scale=row.scale
-    )
-
-
-def _attend_image(row: RowAttention, values: Tensor) -> Tensor:
-    """Return attention (H, Q, d) to the image's keys alone, in the type of the values."""
-    mask = row.image_mask
-    return scaled_dot_product_attention(
-        row.query.to(values),
-        row.image_keys.to(values),
-        take(values, row.layout.positions),
-        attn_mask=None if mask is None else mask.to(values),
-        scale=row.scale,
-    )
-
-
-@dataclass(frozen=True)
-class RunPosition:
-    """The rows that read the prompt in a pass of the model.
-
-    Attributes:
-        rows: the first row of each block that reads it; the first block is recorded.
-        step: from 0.
-        steps: their number.
-        is_recorded: whether the pass is recorded.
-    """
-
-    rows: tuple[int, ...]
-    step: int
-    steps: int
-    is_recorded: bool = True
-
-
 class AttentionController:
-    """The edits of a running pipeline.
+    """The edits of a running pipeline, in the rows that read the prompt.
 
     Attributes:
         steering: the edits.
-        position: that of the present pass of the model; None where no row reads the prompt.
         acted: for each image the sites (a layer at a step) at which a rule acted.
         shared: for each image those at which it took the source's self-attention.
         moved: for each image, at each pass of a layer where a rule could act, the share of
@@ -242,16 +158,12 @@ class AttentionController:
             positions and heads (0 to 1; more where large weights make rows of far more than 1).
     """
 
-    def __init__(self, steering: Steering) -> None:
+    def __init__(self, steering: Steering, model_pass: ModelPass) -> None:
         self.steering = steering
-        self.position: RunPosition | None = None
-        self.moved: defaultdict[int, list[Tensor]] = defaultdict(list)
+        self._pass = model_pass
+        self.moved: defaultdict[int, list[Tensor | float]] = defaultdict(list)
         self.acted: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
         self.shared: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
-
-    def enter(self, position: RunPosition | None) -> None:
-        """Begin a pass of the model; None where no row reads the prompt, and after the run."""
-        self.position = position
 
     def output(self, event: AttentionEvent) -> AttentionEvent:
         """Return the event of a layer that attends to the text with its edits."""
@@ -261,12 +173,12 @@ class AttentionController:
         if output.requires_grad:  # the kernel's needs its own
             output = output.clone()
         for image, number, edits in self._edits(event):
-            part = edits.output()
-            if part is not None:
-                positions = event.layout.row(number).positions
-                put(output[number], positions, part.to(output))
-                self.acted[image].add((event.layer, event.site.step))
             edited[number] = edits
+            before, after = edits.pair()
+            if after is not before:
+                positions = event.layout.row(number).positions
+                put(output[number], positions, edits.output().to(output))
+                self.acted[image].add((event.layer, event.site.step))
         self._measure(edited)
         return replace(event, output=output, edited=edited)
 
@@ -277,11 +189,11 @@ class AttentionController:
         edited = dict[int, EditedRow]()
         p = p.clone()
         for image, number, edits in self._edits(event):
+            edited[number] = edits
             before, after = edits.pair()
-            if not torch.equal(before, after):
+            if after is not before:
                 p[number] = after.to(p)
                 self.acted[image].add((event.layer, event.site.step))
-            edited[number] = edits
         self._measure(edited)
         return p, edited
 
@@ -289,62 +201,68 @@ class AttentionController:
         self, site: Site, layout: Layout, query: Tensor, key: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the queries and keys (B, H, …) of a layer, the image's of some the sources'."""
-        position, steering = self.position, self.steering
-        if position is None:
+        sources = self._sources(site, layout, query, key)
+        if not sources:
             return query, key
-        count = query.shape[0]
+        rows = tuple(sources.get(row, row) for row in range(len(query)))
+        index = index_tensor(rows, query.device)
+        taken = query.index_select(0, index), key.index_select(0, index)
+        for part, before in zip(taken, (query, key), strict=True):
+            for row in sources:
+                tokens = layout.row(row).tokens
+                put(part[row], tokens, take(before[row], tokens))
+        return taken
+
+    def _sources(
+        self, site: Site, layout: Layout, query: Tensor, key: Tensor
+    ) -> dict[int, int]:
+        """Return for each row whose image's queries and keys are another's the row of that one."""
+        steering = self.steering
         tokens = layout.row(0).tokens
         cells = query.shape[2] - take(key[0], tokens).shape[1]
         if cells > steering.max_self_cells:
-            return query, key
-        images = [
-            image
-            for image, window in steering.self_windows.items()
-            if image in steering.sources
-            and position.step in steps_within(*window, position.steps)
-        ]
-        if not images:
-            return query, key
-        rows = list(range(count))
-        for image in images:
-            self.shared[image].add((site.layer, position.step))
-            for first in position.rows:
-                # Perturbed-attention guidance attends in the first rows of the batch alone.
-                if first + max(images) < count:
-                    rows[first + image] = first + steering.sources[image]
-        index = index_tensor(tuple(rows), query.device)
-        taken = query.index_select(0, index), key.index_select(0, index)
-        for part, own in zip(taken, (query, key), strict=True):
-            for number, source in enumerate(rows):
-                if number != source:
-                    tokens = layout.row(number).tokens
-                    put(part[number], tokens, take(own[number], tokens))
-        return taken
+            return {}
+        sources: dict[int, int] = {}
+        for image, window in steering.self_windows.items():
+            source = steering.sources.get(image)
+            if source is None or site.step not in steps_within(*window, site.steps):
+                continue
+            pairs = zip(self._rows(image), self._rows(source), strict=True)
+            # Perturbed-attention guidance attends in the first rows of the batch alone.
+            inside = {row: other for row, other in pairs if row < len(query)}
+            if self._rows(image):
+                self.shared[image].add((site.layer, site.step))
+            sources.update(inside)
+        return sources
+
+    def _rows(self, image: int) -> Sequence[int]:
+        """Return the rows of an image that read the prompt; the first one is recorded."""
+        return self._pass.layout.rows_of(image, "conditional")
 
     def _edits(self, event: AttentionEvent) -> Iterator[tuple[int, int, RowEdits]]:
-        """Yield each edited image, its row in each block, and the edits there."""
-        steering = self.steering
-        if self.position is None:
-            return
-        for image, rules in steering.rules.items():
-            for first in self.position.rows:
-                source = None
-                if rules and image in steering.sources:
-                    source = event.row(first + steering.sources[image])
-                if rules:
-                    row = event.row(first + image)
-                    edits = RowEdits(rules, row, source, event.site)
-                    yield image, first + image, edits
+        """Yield each image with a rule that acts, its row in each block, and the edits there."""
+        for image, rules in self.steering.rules.items():
+            if not any(acts(rule, event.site) for rule in rules):
+                continue
+            source = self.steering.sources.get(image, image)
+            pairs = zip(self._rows(image), self._rows(source), strict=True)
+            for number, other in pairs:
+                source_row = None if source == image else event.row(other)
+                edits = RowEdits(rules, event.row(number), source_row, event.site)
+                yield image, number, edits
 
     def _measure(self, edited: Mapping[int, EditedRow]) -> None:
         """Add the attention that moved in the rows that are recorded."""
-        position = self.position
-        if position is None or not position.is_recorded:
+        if not self._pass.is_recorded:
             return
-        for image in self.steering.rules:
-            edits = edited.get(position.rows[0] + image)
-            if edits is not None:
-                before, after = edits.pair()
-                with torch.no_grad():
-                    moved = (after - before).abs().sum(dim=-1).mean() / 2
-                self.moved[image].append(moved)
+        for image, rules in self.steering.rules.items():
+            rows = self._rows(image)
+            if not rules or not rows:
+                continue
+            if rows[0] not in edited:
+                self.moved[image].append(0.0)
+                continue
+            before, after = edited[rows[0]].pair()
+            with torch.no_grad():
+                moved = (after - before).abs().sum(dim=-1).mean() / 2
+            self.moved[image].append(moved)

@@ -27,14 +27,15 @@ from heedmap.io.schemas import (
 )
 from heedmap.maps import masks
 from heedmap.mathematics.rules import (
+    OwnRule,
     Region,
     Renormalize,
     Rule,
     Site,
     Weights,
+    acts,
     checked_result,
     is_biased,
-    is_linear,
     rule_name,
     steps_within,
 )
@@ -212,7 +213,9 @@ class CountedRule:
         """P' (H, Q, K)."""
         copy = p.clone()  # it may work in place
         edited = checked_result(self.rule, self.rule(copy, site), p, site)
-        self.changed += not torch.equal(edited, p)
+        if torch.equal(edited, p):
+            return p
+        self.changed += 1
         return edited
 
 
@@ -261,10 +264,9 @@ def rules_of(
         elif isinstance(edit, Confine):
             rules.append([])
         else:
-            # Rules with matrices or a bias tell where they do nothing.
-            rules.append(
-                [edit if is_linear(edit) or is_biased(edit) else CountedRule(edit)]
-            )
+            # Our own, and rules with a bias, tell where they do nothing.
+            tells = isinstance(edit, OwnRule) or is_biased(edit)
+            rules.append([edit if tells else CountedRule(edit)])
     confined = [edit for edit in edits if isinstance(edit, Confine)]
     return [*rules, confining_rules(confined, table, size)]
 
@@ -318,10 +320,7 @@ def warn_of_idle(
 def _acts(rule: Rule, sites: Sequence[Site]) -> bool:
     if isinstance(rule, CountedRule):
         return rule.changed > 0
-    if is_linear(rule):
-        return any(rule.mix(site) is not None for site in sites)
-    # `Renormalize` is of neither kind, and changes nothing alone.
-    return is_biased(rule) and any(rule.bias(site) is not None for site in sites)
+    return any(acts(rule, site) for site in sites)
 
 
 def weights_rule(weights: Mapping[int, float], table: TokenTable) -> Weights:

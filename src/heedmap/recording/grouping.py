@@ -18,10 +18,11 @@ from heedmap.mathematics.rules import Site
 from heedmap.recording.accumulation import (
     CACHED,
     AttentionAccumulator,
-    RefinedMaps,
     max_together,
     mean_over_heads,
+    shares_of_text,
 )
+from heedmap.recording.refining import RefinedMaps
 
 MAX_HELD = 2**28
 """Bytes of queries and keys of one image that are held by reference within a pass."""
@@ -49,6 +50,10 @@ class RecordSums:
         tokens: for each image the tokens; an image may be missing.
         sums: the means that are recorded; None if only maps are asked for.
         refined: the maps that are propagated; None without these.
+        of_text: whether probabilities are shares of the text alone.
+
+    Attributes:
+        passes: the number of the passes of the present step, which share its weight.
     """
 
     def __init__(
@@ -56,69 +61,61 @@ class RecordSums:
         tokens: Mapping[int, Sequence[int]],
         sums: AttentionAccumulator | None,
         refined: RefinedMaps | None,
+        of_text: bool = False,
     ) -> None:
         self.tokens = tokens
         self.sums = sums
         self.refined = refined
         self._held: defaultdict[int, list[_Layer]] = defaultdict(list)
         self._bytes: defaultdict[int, int] = defaultdict(int)
-        self._passes = 1
+        self._of_text = of_text
+        self.passes = 1
 
     @property
     def _keeps_heads(self) -> bool:
         return self.sums is not None and "head" in self.sums.keep
 
-    def add(
-        self,
-        image: int,
-        event: AttentionEvent,
-        row: RowAttention,
-        passes: int,
-        *,
-        of_text: bool = False,
-    ) -> None:
-        """Add an image's attention in a layer, in one of the step's `passes`.
-
-        With `of_text`, probabilities are shares of the text alone.
-        """
-        row = row.text_alone() if of_text and row.joint else row
-        site = event.site
+    def add(self, image: int, event: AttentionEvent, number: int) -> None:
+        """Add an image's attention in a layer, in one row of the batch, with its edits."""
+        if number in event.edited:
+            _, p = event.edited[number].pair()
+            if self._of_text:
+                text = p[..., :-1] if event.layout.joint else p
+                p = shares_of_text(text)
+            self.add_probabilities(image, event.site, columns(p, self.tokens[image]))
+            return
+        row = event.row(number, values=False)
+        if self._of_text and row.joint:
+            row = row.text_alone()
         if row.visible is not None or (row.joint and row.log_sum is None):
             self.compute(image)
-            self._passes = passes
             p = self._row_probabilities(row, self.tokens[image])
-            self._add_now(image, site, p)
+            self._add_now(image, event.site, p)
             return
-        self._passes = passes
-        self._held[image].append(_Layer(site, site.grid, row))
+        self._held[image].append(_Layer(event.site, event.site.grid, row))
         size = row.query.shape[0] * row.query.shape[1] * len(self.tokens[image])
         self._bytes[image] += event.query.nbytes + event.key.nbytes
         on_cpu = row.query.device.type == "cpu"
         if (on_cpu and size > CACHED) or self._bytes[image] > MAX_HELD:
             self.compute(image)
 
-    def add_probabilities(self, image: int, site: Site, p: Tensor, passes: int) -> None:
+    def add_probabilities(self, image: int, site: Site, p: Tensor) -> None:
         """Add an image's probabilities (H, Q, K) of its tokens in a layer at once."""
         self.compute(image)
-        self._passes = passes
         self._add_now(image, site, p if self._keeps_heads else p.mean(0, keepdim=True))
 
     def _add_now(self, image: int, site: Site, p: Tensor) -> None:
         maps = self._record(image, [site], p[None])
         if self.refined is not None:
-            self.refined.add(image, maps, site.grid, self._passes)
+            self.refined.add(image, maps, site.grid, self.passes)
 
     def propagate(
-        self,
-        image: int,
-        row: RowAttention,
-        grid: tuple[int, int],
-        passes: int,
+        self, image: int, event: AttentionEvent, number: int, grid: tuple[int, int]
     ) -> None:
         """Propagate an image's mean map so far along a layer of its attention to itself."""
-        if self.refined is None or image not in self.tokens:
+        if self.refined is None:
             return
-        self._passes = passes
+        row = event.row(number, values=False)
         self._held[image].append(_Layer(None, grid, row))
         self._bytes[image] += row.query.nbytes + row.keys.nbytes
         if self._bytes[image] > MAX_HELD:
@@ -159,7 +156,7 @@ class RecordSums:
             return
         if len(text) == len(held):
             for part, grid in maps:
-                self.refined.add(image, part, grid, self._passes)
+                self.refined.add(image, part, grid, self.passes)
             return
         attention: list[tuple[int, RowAttention, tuple[int, int]]] = []
         before = 0
@@ -168,7 +165,7 @@ class RecordSums:
                 attention.append((before, layer.row, layer.grid))
             else:
                 before += 1
-        self.refined.propagate(image, maps, order, attention, self._passes)
+        self.refined.propagate(image, maps, order, attention, self.passes)
 
     def _probabilities(
         self, rows: Sequence[RowAttention], tokens: Sequence[int]
@@ -177,20 +174,17 @@ class RecordSums:
         first = rows[0]
         if len(rows) == 1:
             return self._row_probabilities(first, tokens)[None]
-        query = torch.stack([row.query for row in rows]).float()
-        key = torch.stack([row.text_keys for row in rows])
-        is_whole = list(tokens) == list(range(key.shape[2]))
-        if not first.joint and (is_whole or first.log_sum is None):
-            nothing = query.new_zeros(1, 1, 1)
-            scores = _products(query, key.float(), nothing, 0, first.scale)
-            p = scores.softmax(dim=-1)
-            p = p if is_whole else columns(p, tokens)
-        else:
-            key = columns(key.mT, tokens).mT if not is_whole else key
-            log_sums = torch.stack([row.log_sums() for row in rows])
-            bias = log_sums.flatten(0, 1)[..., None]
-            p = _products(query, key.float(), bias, -1, first.scale).exp_()
-        p = p.unflatten(0, query.shape[:2])
+        log_sum = None
+        if first.log_sum is not None:
+            log_sum = torch.cat([row.log_sums() for row in rows])
+        heads_of_layers = RowAttention(
+            query=torch.cat([row.query for row in rows]),
+            keys=torch.cat([row.text_keys for row in rows]),
+            scale=first.scale,
+            joint=first.joint,
+            log_sum=log_sum,
+        )
+        p = heads_of_layers.probabilities(tokens).unflatten(0, (len(rows), -1))
         return p if self._keeps_heads else p.mean(dim=1, keepdim=True)
 
     def _row_probabilities(self, row: RowAttention, tokens: Sequence[int]) -> Tensor:
@@ -203,7 +197,7 @@ class RecordSums:
         """Add probabilities (L, H, Q, K) to the means; return the maps (L, Q, K)."""
         maps = p[:, 0] if p.shape[1] == 1 else p.mean(dim=1)
         if self.sums is not None:
-            self.sums.add(image, sites, p, self._passes)
+            self.sums.add(image, sites, p, self.passes)
         return maps
 
 
@@ -224,13 +218,4 @@ def _shape(layer: _Layer) -> tuple[object, ...]:
         row.query.dtype,
         row.query.device,
         row.log_sum is None,
-    )
-
-
-def _products(
-    query: Tensor, key: Tensor, bias: Tensor, beta: float, scale: float
-) -> Tensor:
-    """Return Q Kᵀ · scale + bias · beta of layers (L, H, …), (L·H, Q, K)."""
-    return torch.baddbmm(
-        bias, query.flatten(0, 1), key.flatten(0, 1).mT, beta=beta, alpha=scale
     )

@@ -29,7 +29,7 @@ from heedmap.mathematics.by_hand import LayerInputs
 from heedmap.mathematics.events import AttentionEvent, RowAttention, take
 from heedmap.mathematics.probabilities import log_sums
 from heedmap.options import BranchName
-from heedmap.recording.calls import Call
+from heedmap.recording.recorder import Recorder
 from heedmap.text.words import TokenTable
 
 
@@ -104,8 +104,9 @@ class Probe:
             finish = partial(self._finish, layers[name])
             record_activations(layers[name], finish, undo, self.joint)
 
-    def record(self, call: Call, event: AttentionEvent) -> None:
+    def record(self, recorder: Recorder, event: AttentionEvent) -> None:
         """Look at a layer's attention, for all rows of the batch."""
+        call = recorder.call
         calls = [
             number
             for number, step in enumerate(call.schedule.steps)
@@ -117,7 +118,8 @@ class Probe:
         number = check_index("pass_", self.pass_, len(calls))
         if call.done != calls[number]:
             return
-        record, grid = call.records[self.branch], call.grids[name]
+        record = recorder.records[self.branch]
+        grid = call.grids[name]
         if record.block is None:  # without the branch, or repeated on other latents
             return
         number_of_row = record.block * call.images + self.image

@@ -3,35 +3,32 @@
 A trace puts a processor in front of each text cross-attention layer's own
 (`backends.tap`), watches the prompts that the pipeline encodes (`backends.prompts`) and the
 calls of its scheduler (`backends.schedules`). Each pass of the model goes `Trace._before_pass` →
-`Trace._observe` → `Call.record` → `AttentionAccumulator.add`; `Call.recording` makes the result.
+`Trace._observe` → `Recorder` → `RecordSums.add`; `Recorder.recording` makes the result.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from heedmap.backends import base, loading, prompts, registry, skipping, tap
-from heedmap.backends.base import Family, GridShape, Pipeline
+from heedmap.backends import base, prompts, registry, tap
+from heedmap.backends.base import GridShape, Pipeline
 from heedmap.backends.joint import JointFamily
 from heedmap.backends.noise_levels import predicted
 from heedmap.backends.prompts import Encoding
 from heedmap.backends.schedules import (
-    SchedulerCall,
+    Schedule,
     TimestepReader,
-    listen,
     rounding_of,
     schedule_of,
 )
-from heedmap.backends.tap import ModelPass, Observer, RecordingProcessor
+from heedmap.backends.tap import ModelPass, Observer
 from heedmap.checks import as_ordered_list
 from heedmap.errors import (
     ArgumentError,
@@ -43,9 +40,13 @@ from heedmap.errors import (
 )
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.mathematics.events import SELF_ATTENTION, AttentionEvent
+from heedmap.mathematics.events import (
+    CROSS_ATTENTION,
+    AttentionEvent,
+)
+from heedmap.mathematics.rules import Rule
 from heedmap.options import AXES, BranchName, GenerateOptions, Keep, ShareOf, Tokens
-from heedmap.recording.calls import Call, RecordingSpec, RecordName
+from heedmap.recording.calls import Call
 from heedmap.recording.controller import AttentionController, Steering
 from heedmap.recording.edits import (
     Edit,
@@ -53,10 +54,12 @@ from heedmap.recording.edits import (
     rules_of,
     warn_of_idle,
 )
+from heedmap.recording.hooks import TraceHooks
 from heedmap.recording.probing import Probe
+from heedmap.recording.recorder import Recorder, RecordingSpec, RecordName
+from heedmap.recording.steps import AfterStep, StepState
 from heedmap.text.weights import unread_weights
 
-_UNRECORDED = "a pipeline that does it in its own call cannot be recorded"
 MEMORY_WARNING = 256 * 2**20
 """Bytes from which on a trace warns how much a call will keep."""
 
@@ -162,40 +165,10 @@ def observe(
     return Trace(pipe, spec, edits=checked_edits(edits), observers=[observer])
 
 
-@dataclass(frozen=True, eq=False)
-class StepState:
-    """The state of a run after a call of its scheduler.
-
-    Attributes:
-        moment: the call.
-        latents: (B, C, h, w), those to go on with.
-        predicted: the latents without noise that the model predicted, as these, float32; None
-            where the scheduler does not tell them, or they were not asked for.
-        current_maps: by image and token the maps (2, h, w) so far, refined and plain, of the tokens
-            whose maps were asked for.
-    """
-
-    moment: SchedulerCall
-    latents: Tensor
-    predicted: Tensor | None
-    current_maps: Mapping[int, Mapping[int, np.ndarray]]
-
-    def strength(self, image: int, tokens: Sequence[int]) -> np.ndarray:
-        """Return where tokens are read so far (2, h, w): the sum of refined and plain magnitudes.
-
-        Both are plain in the first part of the run, where no maps are refined.
-        """
-        maps = [self.current_maps[image][token] for token in tokens]
-        return np.abs(np.stack(maps, axis=-1)).sum(axis=-1)
-
-
-AfterStep = Callable[[StepState], Tensor]
-"""Called after every call of the scheduler; returns the latents to go on with."""
-
-
-def check_memory_limit(calls: Sequence[Call], spec: RecordingSpec) -> None:
+def check_memory_limit(recorders: Sequence[Recorder], spec: RecordingSpec) -> None:
     """Raise an ArgumentError if calls would keep too much; warn if the last one keeps much."""
-    total, size = sum(call.nbytes for call in calls), calls[-1].nbytes
+    size = recorders[-1].nbytes
+    total = sum(recorder.nbytes for recorder in recorders)
     axes = f"keep={quoted(sorted(spec.keep))}"
     if total > spec.limit:
         raise ArgumentError(
@@ -208,132 +181,27 @@ def check_memory_limit(calls: Sequence[Call], spec: RecordingSpec) -> None:
         )
 
 
-class TraceHooks:
-    """The processors, hooks and methods that a trace installs in a pipeline.
-
-    Attributes:
-        layers: the text cross-attention layers, by dotted path.
-        self_layers: the self-attention layers.
-        installed: the processors of the text cross-attention layers.
-        model_pass: the pass of the model that runs.
-        undo: takes everything back.
-    """
-
-    def __init__(self, family: Family, controller: AttentionController | None) -> None:
-        self._family, self._controller = family, controller
-        self.model_pass = ModelPass()
-        self.layers = registry.cross_attention_layers(family.pipe)
-        self.self_layers = registry.self_attention_layers(family.pipe)
-        self.undo = ExitStack()
-        self.installed: Mapping[str, RecordingProcessor] = {}
-        # Of the present call: its self-attention layers with a processor of the trace.
-        self._needed: Mapping[str, Any] = {}
-        self._self_options: dict[str, Any] = {}
-        self._undo_call = ExitStack()
-
-    def install(
-        self,
-        observe: Observer,
-        before_pass: Callable[..., None],
-        after_pass: Callable[..., None],
-    ) -> None:
-        """Call `observe` after each cross-attention layer, and `before_pass` before the model."""
-        family, undo = self._family, self.undo.callback
-        pipe, model = family.pipe, family.called_model
-        skipping.check_forwards(self.layers)
-        self.undo.enter_context(loading.silence_logs(pipe))
-        self.installed = tap.install(
-            self.layers,
-            observe,
-            self.model_pass,
-            undo,
-            self._controller,
-            joint=family.is_joint,
-        )
-        skipping.run_uncompiled(model, undo)
-        # These replace attention processors, and do not know those of a trace.
-        replacing = [(pipe, "load_ip_adapter"), (pipe, "unload_ip_adapter")]
-        for owner, name in [*replacing, (family.model, "set_default_attn_processor")]:
-            if hasattr(owner, name):
-                undo(base.replace_method(owner, name, partial(_refuse, name)))
-        undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
-        undo(model.register_forward_hook(after_pass).remove)
-        for owner, name, method in family.guards():
-            undo(base.replace_method(owner, name, method))
-
-    def install_self_attention(
-        self, propagating: Iterable[str], propagate: Observer
-    ) -> None:
-        """Call `propagate` after these self-attention layers, and after those that edits change."""
-        shared = self._controller is not None and bool(
-            self._controller.steering.sources
-        )
-        alone = [name for name in propagating if name in self.self_layers]
-        names = self.self_layers if shared else alone
-        self._needed = {name: self.self_layers[name] for name in names}
-        editor, undo = self._controller if shared else None, self._undo_call.callback
-        self._self_options = dict(
-            observe=propagate,
-            model_pass=self.model_pass,
-            undo=undo,
-            editor=editor,
-            needed=shared,
-            layout=SELF_ATTENTION,
-        )
-        self.check()
-
-    def check(self) -> None:
-        """Raise a TraceError if a processor of cross-attention was replaced.
-
-        Of self-attention they are installed again: perturbed-attention guidance replaces them.
-        """
-        for name, layer in self.layers.items():
-            if layer.processor is not self.installed[name]:
-                raise TraceError(
-                    f"the attention processor of {name} was replaced while the trace was open "
-                    "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
-                    f"do it before the trace is opened; {_UNRECORDED}"
-                )
-        needed = self._needed.items()
-        bare = {
-            n: one
-            for n, one in needed
-            if not isinstance(one.processor, RecordingProcessor)
-        }
-        if bare:
-            tap.install(bare, **self._self_options)
-
-    def begin_call(
-        self, after_step: Callable[[Tensor], Tensor], before_step: Any = None
-    ) -> None:
-        """Listen to the scheduler that the pipeline has now (`schedules.listen`)."""
-        self.end_call()
-        scheduler = self._family.pipe.scheduler
-        self._undo_call.callback(listen(scheduler, after_step, before_step))
-
-    def end_call(self) -> None:
-        """Leave scheduler and self-attention as they were: others may change them between calls."""
-        self._needed = {}
-        self._undo_call.close()
-
-    def remove(self) -> None:
-        """Leave the pipeline as it was; an error is raised when all is undone."""
-        with self.undo:
-            self.end_call()
-
-
-def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
-    raise TraceError(
-        f"{name} replaces the attention processors while a trace is open: call it before the "
-        f"trace is opened, or after it is closed; {_UNRECORDED}"
-    )
-
-
 class Trace:
     """The recording that `trace` opens: a context manager, with one entry for each image.
 
     The entries are in the order of the images, over all calls of the pipeline so far. Maps that
     were not recorded raise a NothingRecordedError.
+
+    A call of the pipeline is encoded (its text is known), then running (from its first pass on),
+    then over: when the pipeline frees its models, when the next call begins, or at the end of the
+    block. A call that is over before its last step failed, and is dropped.
+
+    Args:
+        pipe: the pipeline.
+        spec: what is recorded.
+        edits: those of each prompt, made into rules once it is read.
+        steering: edits that act before these.
+        steered: the prompts that the steering is made for.
+        after_step: called after every call of the scheduler.
+        map_tokens: by image the tokens of `StepState.current_maps`.
+        predicts: whether `StepState.predicted` is found.
+        probe: ends the run when it has its numbers.
+        observers: get each event after the recorder.
 
     Attributes:
         controller: the edits, and their effect; None without edits.
@@ -344,30 +212,37 @@ class Trace:
         pipe: Any,
         spec: RecordingSpec | None = None,
         *,
-        edits: tuple[Edit, ...] = (),  # of each prompt, once it is read
-        steering: Steering | None = None,  # acts before the edits
+        edits: tuple[Edit, ...] = (),
+        steering: Steering | None = None,
+        steered: Sequence[str] | None = None,
         after_step: AfterStep | None = None,
-        map_tokens: Mapping[int, Sequence[int]]
-        | None = None,  # by image, of `current_maps`
-        predicts: bool = False,  # whether `StepState.predicted` is found
-        probe: Probe | None = None,  # ends the run when it has its numbers
-        steered: Sequence[str]
-        | None = None,  # the prompts that the steering is made for
-        observers: Sequence[Observer] = (),  # get each event after the recorder
+        map_tokens: Mapping[int, Sequence[int]] | None = None,
+        predicts: bool = False,
+        probe: Probe | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         registry.check_served(pipe)
         spec = spec or RecordingSpec()
-        self._pipe, self._family = pipe, registry.family_of(pipe)
+        self._pipe = pipe
+        self._family = registry.family_of(pipe)
         self._spec = spec
-        self._edits, self._probe, self._steered = edits, probe, steered
+        self._edits = edits
+        self._steered = steered
+        self._after_step = after_step
+        self._map_tokens = map_tokens
+        self._predicts = predicts
+        self._predicted: Tensor | None = None
+        self._probe = probe
         self._observers = observers
-        self._after_step, self._map_tokens = after_step, map_tokens
-        self._predicts, self._predicted = predicts, None
-        steering = Steering({}) if edits and steering is None else steering
+        if edits and steering is None:
+            steering = Steering({})
         self._rules = {} if steering is None else steering.rules
-        editor = None if steering is None else AttentionController(steering)
-        self.controller = editor
-        self._hooks = TraceHooks(self._family, self.controller)
+        self._pass = ModelPass()
+        self.controller: AttentionController | None = None
+        if steering is not None:
+            self.controller = AttentionController(steering, self._pass)
+        shares = steering is not None and bool(steering.sources)
+        self._hooks = TraceHooks(self._family, self.controller, shares, self._pass)
         several = len({layer.heads for layer in self._hooks.layers.values()}) > 1
         if several and "head" in spec.keep and "layer" not in spec.keep:
             keep = [axis for axis in AXES if axis in {"layer", *spec.keep}]
@@ -375,11 +250,11 @@ class Trace:
                 "the layers have different numbers of heads: heads cannot be kept while layers "
                 f"are averaged; take keep={quoted(keep)}"
             )
-        # Of the call that has not run the model yet.
+        # Of the call that is encoded, and has not run the model yet.
         self._encodings: list[Encoding] = []
         self._frame: FrameType | None = None
         self._timesteps = TimestepReader(pipe)
-        self._calls: list[Call] = []
+        self._recorders: list[Recorder] = []  # of the calls that run or are over
         self._open = False
 
     # --- what was recorded ---
@@ -417,34 +292,36 @@ class Trace:
     @property
     def steps(self) -> int:
         """The number of steps of the last call."""
-        return self._done()[-1].schedule.count
+        return self._done()[-1].call.schedule.count
 
     @property
     def guided(self) -> bool:
         """True if the last call used a negative prompt, also an empty one: with guidance."""
-        return bool(self._calls) and self._calls[-1].guided
+        return bool(self._recorders) and self._recorders[-1].call.guided
 
-    def _done(self) -> list[Call]:
-        """Return the calls that drew something; the last one also while it runs."""
+    def _done(self) -> list[Recorder]:
+        """Return the recorders of the calls that drew something."""
         # A call that never called the scheduler drew nothing (a mask of DiffEdit's).
-        calls = [call for call in self._calls if call.done]
-        if calls and not self._open and not calls[-1].over:
-            calls.pop()  # it failed
-        if not calls:
+        done = [recorder for recorder in self._recorders if recorder.call.done]
+        if not done:
             raise NothingRecordedError(
                 "nothing was recorded: call the pipeline inside of the `with` block of the trace"
             )
-        return calls
+        return done
 
     def _recordings(self, name: RecordName) -> tuple[Recording, ...]:
         done = self._done()
         if name not in done[-1].records:
-            what, option = f"the {name} prompt was", f"branches={{'{name}'}}"
+            what = f"the {name} prompt was"
+            option = f"branches={{'{name}'}}"
             if name == "concepts":
-                what, option = "concepts were", "concepts=['sky']"
+                what = "concepts were"
+                option = "concepts=['sky']"
             raise NothingRecordedError(f"{what} not recorded: pass {option}")
         return tuple(
-            call.recording(name, image) for call in done for image in range(call.images)
+            recorder.recording(name, image)
+            for recorder in done
+            for image in range(recorder.call.images)
         )
 
     # --- install and restore ---
@@ -454,57 +331,74 @@ class Trace:
             raise TraceError(
                 "this trace is open already: open it once, or make another"
             )
-        spec, hooks = self._spec, self._hooks
         try:
-            hooks.install(self._observe, self._before_pass, self._after_pass)
-            if spec.concepts and isinstance(self._family, JointFamily):
-                for name, block in self._family.blocks().items():
-                    after = partial(self._after_block, name)
-                    hooks.undo.callback(
-                        block.register_forward_hook(after, with_kwargs=True).remove
-                    )
-            if self._probe is not None:
-                self._probe.attach(hooks.layers, hooks.undo.callback)
-            is_labelled = "negative" in spec.branches
-            prompts.watch(
-                self._pipe,
-                spec.prompts,
-                is_labelled,
-                self._begin,
-                self._end,
-                concepts=spec.concepts,
-                is_sampling=self._is_sampling,
-                undo=hooks.undo.callback,
-            )
+            self._install()
         except BaseException:
-            hooks.remove()
+            self._hooks.remove()
             raise
         self._open = True
         return self
 
+    def _install(self) -> None:
+        spec = self._spec
+        hooks = self._hooks
+        undo = hooks.undo.callback
+        hooks.install(self._observe, self._before_pass, self._after_pass)
+        if spec.concepts and isinstance(self._family, JointFamily):
+            for name, block in self._family.blocks().items():
+                after = partial(self._after_block, name)
+                undo(block.register_forward_hook(after, with_kwargs=True).remove)
+        if self._probe is not None:
+            self._probe.attach(hooks.layers, undo)
+        prompts.watch(
+            self._pipe,
+            spec.prompts,
+            "negative" in spec.branches,
+            self._begin,
+            self._end,
+            concepts=spec.concepts,
+            is_sampling=self._is_sampling,
+            undo=undo,
+        )
+
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._settle()
+            self._finish()
+        elif self._running() is not None:
+            self._recorders.pop()
         self._open = False
         self._hooks.remove()
         if kind is None and self._edits:
-            for call in self._calls:
-                if call.over:
-                    for name in call.records:
-                        call.check(name)
-                    warn_of_idle(self._edits, call.edited, call.sites)
+            for recorder in self._recorders:
+                for name in recorder.records:
+                    recorder.check(name)
+                warn_of_idle(self._edits, recorder.call.edited, recorder.call.sites)
 
-    # --- while it runs ---
+    # --- the life of a call ---
+
+    def _running(self) -> Call | None:
+        """Return the call that runs; None if the last one is over."""
+        call = self._recorders[-1].call if self._recorders else None
+        return None if call is None or call.over else call
 
     def _is_sampling(self) -> bool:
         """Return whether the pipeline runs in the midst of the steps of the last call."""
-        call = self._calls[-1] if self._calls else None
+        call = self._running()
         if call is None or call.is_drawn:
             return False
         return base.active_calls(self._pipe) == [call.frame]
 
+    def _is_in_own_loop(self) -> bool:
+        """Return whether the last call is a denoising loop of the user's own, between its steps."""
+        call = self._running()
+        if call is None or call.frame is not None:
+            return False
+        return call.done > 0 and not call.is_drawn
+
     def _begin(self, encoding: Encoding) -> None:
-        running, kind = base.active_calls(self._pipe), type(self._pipe).__name__
+        """Take the text of a call that the pipeline has encoded."""
+        running = base.active_calls(self._pipe)
+        kind = type(self._pipe).__name__
         if len(running) > 1:
             raise TraceError(
                 f"{kind} was called from within its own call, whose maps would be lost: call it "
@@ -515,6 +409,18 @@ class Trace:
             raise TraceError(
                 f"{kind} generates one image a call, and got {count} prompts: call it once for each"
             )
+        self._warn_of_unread(encoding)
+        if not running and self._is_in_own_loop():
+            # The next pass tells whether the run goes on.
+            self._encodings.append(encoding)
+            return
+        if not self._encodings:
+            self._finish()
+        self._encodings.append(encoding)
+        self._frame = running[0] if running else None
+        self._listen()
+
+    def _warn_of_unread(self, encoding: Encoding) -> None:
         branches = filter(None, (encoding.conditional, encoding.negative))
         tables = [table for branch in branches for table in branch.tables]
         warnings = [table.unread for table in tables]
@@ -522,44 +428,41 @@ class Trace:
             warnings += [unread_weights(table.prompt) for table in tables]
         for warning in filter(None, dict.fromkeys(warnings)):
             warn(warning)
-        if not running and self._is_in_own_loop():
-            # The next pass tells whether the run goes on.
-            self._encodings.append(encoding)
-            return
-        if not self._encodings and not self._settle():
-            self._calls.pop()  # it failed
-        self._encodings.append(encoding)
-        self._frame = running[0] if running else None
-        self._listen()
 
     def _listen(self) -> None:
         """Listen to the scheduler of the call that begins."""
         before_step = self._before_scheduler if self._predicts else None
         self._hooks.begin_call(self._after_scheduler, before_step)
 
-    def _is_in_own_loop(self) -> bool:
-        """Return whether the last call is a denoising loop of the user's own, between its steps."""
-        call = self._calls[-1] if self._calls else None
-        if call is None or call.over or call.frame is not None:
-            return False
-        return call.done > 0 and not call.is_drawn
-
-    def _settle(self) -> bool:
-        """End the last call if it has ended without saying so; return whether it ended well.
+    def _finish(self) -> None:
+        """End the last call, if it has not said so; drop it if it failed.
 
         Some pipelines return latents without freeing their models, and a denoising loop of the
         user's own says nothing.
         """
-        if not self._calls:
-            return True
-        call = self._calls[-1]
-        if call.over:
-            return True
-        # In one call.
-        is_next = call.is_drawn and call.frame in base.active_calls(self._pipe)
-        if is_next or call.frame is None or base.has_returned(call.frame):
+        call = self._running()
+        if call is None:
+            return
+        if call.is_drawn or call.frame is None:
             self._end()
-        return call.over
+        else:
+            self._recorders.pop()
+
+    def _end(self) -> None:
+        """End the last call."""
+        self._hooks.end_call()
+        self._encodings = []
+        self._frame = None
+        if self._running() is None:
+            return
+        recorder = self._recorders[-1]
+        recorder.end()
+        self._predicted = None
+        self._pass.layout = CROSS_ATTENTION  # no row is edited any more
+        for warning in recorder.omissions():
+            warn(warning)
+
+    # --- pass by pass ---
 
     @tap.uncompiled
     def _before_pass(
@@ -571,8 +474,9 @@ class Trace:
         timesteps = torch.as_tensor(now).flatten()
         timestep = self._timesteps.value(timesteps)
         error = rounding_of(timesteps)
+        call = self._running()
         is_inside = bool(self._encodings) and self._is_in_own_loop()
-        if is_inside and self._calls[-1].is_next(states, timestep, error):
+        if is_inside and call is not None and call.is_next(states, timestep, error):
             self._encodings = []  # the text of the run, encoded once more
         if self._encodings:
             if not sample.numel():
@@ -581,47 +485,70 @@ class Trace:
                     f"{registry.unit(self._pipe)} pixels or more"
                 )
             latent = self._family.latent(inputs)
-            self._start(sample, latent, states, timestep, error)
-        elif not self._calls or self._calls[-1].over:
+            schedule = schedule_of(self._pipe, timestep, error)
+            call = self._start(sample, latent, states, schedule)
+        elif call is None:
             raise TraceError(
                 "the model ran before the pipeline of this trace encoded a prompt: call that very "
                 "pipeline, with the prompt as text, inside of the trace"
             )
-        call = self._calls[-1]
-        call.enter(states, timestep, self._family.repeats(inputs), error)
-        now = self._hooks.model_pass
-        now.layout, now.grids = call.layout, call.grids
-        now.step, now.steps = call.moment.step, call.schedule.count
-        if self.controller is not None:
-            self.controller.enter(call.position)
+        call.begin_pass(states, timestep, error)
+        recorder = self._recorders[-1]
+        recorder.begin_pass(self._family.repeats(inputs))
+        self._pass.layout = call.layout
+        self._pass.grids = call.grids
+        self._pass.step = call.moment.step
+        self._pass.steps = call.schedule.count
+        self._pass.is_recorded = recorder.is_recording
 
     @tap.uncompiled
     @torch.no_grad()
     def _after_pass(self, *_: Any) -> None:
-        self._calls[-1].compute()
+        self._recorders[-1].end_pass()
 
     def _start(
-        self,
-        sample: Tensor,
-        latent: GridShape,
-        states: Tensor,
-        timestep: float,
-        error: float,
-    ) -> None:
-        encodings, self._encodings = self._encodings, []
+        self, sample: Tensor, latent: GridShape, states: Tensor, schedule: Schedule
+    ) -> Call:
+        """Begin to run the call that was encoded."""
+        encodings = self._encodings
+        self._encodings = []
         if self._is_in_own_loop():
-            self._settle()
+            self._finish()
             self._listen()
         if not bool(sample.isfinite().all()):
             raise ArgumentError(
                 "the latents hold NaN or Inf before the first step: expected finite numbers; look "
                 "at the latents or the image that the pipeline was given"
             )
-        family, hooks, encoding = (
+        encoding = prompts.encoding_of(encodings, states)
+        self._check_text(encoding)
+        hooks = self._hooks
+        call = Call(
             self._family,
-            self._hooks,
-            prompts.encoding_of(encodings, states),
+            encoding,
+            schedule,
+            latent,
+            hooks.layers,
+            branches=self._spec.branches,
+            frame=self._frame,
         )
+        recorder = Recorder(
+            call, self._spec, hooks.layers, hooks.self_layers, self._map_tokens
+        )
+        check_memory_limit([*self._recorders, recorder], self._spec)
+        if (self._edits or self._rules) and registry.control_reads_text(self._pipe):
+            warn(
+                "the ControlNet reads the whole prompt by attention of its own, where edits and "
+                "weights do not act: give it less part in the image by a smaller "
+                "controlnet_conditioning_scale, or leave a word out of the prompt"
+            )
+        self._make_rules(call, encoding)
+        self._recorders.append(recorder)
+        hooks.install_self_attention(recorder.propagating, self._propagate)
+        return call
+
+    def _check_text(self, encoding: Encoding) -> None:
+        """Raise an error if edits would act on other tokens than those that they are made for."""
         if encoding.conditional.shifted and (self._rules or self._map_tokens):
             raise ArgumentError(
                 f"{type(self._pipe).__name__} pads the prompts of a batch in front, which moves "
@@ -636,55 +563,37 @@ class Trace:
                 "caption_upsample_temperature), or pass edits to hm.generate, which find words in "
                 "what is read"
             )
-        call = Call(
-            *(
-                family,
-                self._spec,
-                encoding,
-                schedule_of(self._pipe, timestep, error),
-                latent,
-            ),
-            hooks.layers,
-            hooks.self_layers,
-            map_tokens=self._map_tokens,
-            frame=self._frame,
-        )
-        check_memory_limit([*self._calls, call], self._spec)
-        if (self._edits or self._rules) and registry.control_reads_text(self._pipe):
-            warn(
-                "the ControlNet reads the whole prompt by attention of its own, where edits and "
-                "weights do not act: give it less part in the image by a smaller "
-                "controlnet_conditioning_scale, or leave a word out of the prompt"
-            )
-        if self._edits and self.controller is not None:
-            size = (latent[1] * family.cell_side, latent[0] * family.cell_side)
-            call.edited = [
-                rules_of(self._edits, table, size)
-                for table in encoding.conditional.tables
-            ]
-            self.controller.steering = Steering(
-                {
-                    n: [*self._rules.get(n, ()), *chain(*some)]
-                    for n, some in enumerate(call.edited)
-                }
-            )
-        self._calls.append(call)
-        hooks.install_self_attention(call.propagating, self._propagate)
+
+    def _make_rules(self, call: Call, encoding: Encoding) -> None:
+        """Make the rules of the edits for each prompt."""
+        if not self._edits or self.controller is None:
+            return
+        h, w = call.latent
+        side = self._family.cell_side
+        rules: dict[int, list[Rule]] = {}
+        edited: list[list[list[Rule]]] = []
+        for image, table in enumerate(encoding.conditional.tables):
+            of_edits = rules_of(self._edits, table, (w * side, h * side))
+            edited.append(of_edits)
+            rules[image] = [*self._rules.get(image, ()), *chain(*of_edits)]
+        call.edited = edited
+        self.controller.steering = replace(self.controller.steering, rules=rules)
 
     def _observe(self, event: AttentionEvent) -> None:
         """Give the observers the event of a layer that attends to the text."""
-        call = self._calls[-1]
+        recorder = self._recorders[-1]
+        recorder.call.check_shape(event)
         with torch.no_grad():
-            call.record(event)
+            recorder(event)
             if self._probe is not None:
-                self._probe.record(call, event)
+                self._probe.record(recorder, event)
         for observer in self._observers:
             observer(event)
 
     @torch.no_grad()
     def _propagate(self, event: AttentionEvent) -> None:
         """Propagate maps along a self-attention layer that has just run."""
-        self._calls[-1].propagate(event)
+        self._recorders[-1].propagate(event)
 
     @tap.uncompiled
     def _after_block(
@@ -697,50 +606,34 @@ class Trace:
     ) -> None:
         """Record the concepts in a joint block that has just run, whose layer has this name."""
         arguments = inspect.signature(block.forward).bind(*args, **kwargs).arguments
-        self._calls[-1].record_concepts(
-            name, block, arguments, self._hooks.installed[name]
-        )
+        processor = self._hooks.installed[name]
+        self._recorders[-1].record_concepts(name, block, arguments, processor)
+
+    # --- step by step ---
 
     def _before_scheduler(self, *args: Any, **kwargs: Any) -> None:
         self._predicted = predicted(*args, **kwargs)
 
     def _after_scheduler(self, latents: Tensor) -> Tensor:
-        call = self._calls[-1] if self._calls else None
-        if (
-            call is None
-            or call.over
-            or (self._encodings and not self._is_in_own_loop())
-        ):
+        call = self._running()
+        if call is None or (self._encodings and not self._is_in_own_loop()):
             return latents
-        count = len(call.schedule.timesteps)
-        if call.done >= count:
+        if call.is_drawn:
             raise TraceError(
-                f"the scheduler was called more often than the {count} times that this run has: "
-                "expected one call for each of the model's passes"
+                f"the scheduler was called more often than the {call.done} times that this run "
+                "has: expected one call for each of the model's passes"
             )
         if self._probe is not None:
             self._probe.leave()
+        recorder = self._recorders[-1]
         if self._after_step is not None:
-            maps, opened = (
-                call.current_maps(),
+            state = StepState(
+                call.moment,
                 self._family.unpack(latents, call.latent),
+                self._predicted,
+                recorder.current_maps(),
             )
-            state = StepState(call.moment, opened, self._predicted, maps)
             latents = self._family.pack(self._after_step(state))
-        call.leave()
-        if call.is_drawn and not base.announces_end(self._pipe):
-            self._end()
+        call.done += 1
+        recorder.end_step()
         return latents
-
-    def _end(self) -> None:
-        self._hooks.end_call()
-        self._encodings, self._frame = [], None
-        if not self._calls or self._calls[-1].over:
-            return
-        call = self._calls[-1]
-        call.end()
-        self._predicted = None
-        if self.controller is not None:
-            self.controller.enter(None)
-        for warning in call.omissions():
-            warn(warning)

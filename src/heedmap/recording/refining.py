@@ -1,0 +1,202 @@
+"""Maps that are propagated along the image's attention to itself while a model runs."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
+
+from heedmap.backends.base import GridShape
+from heedmap.mathematics.events import RowAttention
+from heedmap.mathematics.probabilities import (
+    index_tensor,
+    propagate,
+    propagate_layers,
+)
+from heedmap.mathematics.rules import steps_within
+from heedmap.recording.accumulation import RunningMean, max_together, regrid
+
+PROPAGATION_CELLS = (16, 48)
+"""Cells on the short side of the self-attention layers along which maps are propagated: the
+coarsest from 16 on, which tell things apart where finer ones tell textures, but none so fine that
+it would cost as much as the model. Where there are none, the finest below."""
+PROPAGATION_LAYERS = 6
+"""The largest number of these layers, evenly taken of those with the grid."""
+PROPAGATION_WINDOW = (0.5, 1.0)
+"""The part of the run in which maps are propagated."""
+
+
+def middle_grid(grids: Iterable[GridShape]) -> GridShape | None:
+    """Return the grid (h, w), of these, on which maps are propagated; None if all are too fine."""
+    least, most = PROPAGATION_CELLS
+    coarse = sorted({grid for grid in grids if min(grid) <= most}, key=sorted)
+    return next(
+        (grid for grid in coarse if min(grid) >= least), coarse[-1] if coarse else None
+    )
+
+
+def propagation_layers(
+    self_attention: Mapping[str, GridShape], cross_attention: Mapping[str, GridShape]
+) -> tuple[str, ...]:
+    """Return the self-attention layers, of these, along which maps are propagated.
+
+    There are none where the cross-attention layers are finer, as in a model with self-attention in
+    its middle alone: coarser maps would be no truer.
+    """
+    best = middle_grid(self_attention.values())
+    finest = max(map(min, cross_attention.values()), default=0)
+    if best is None or min(best) < min(PROPAGATION_CELLS[0], finest):
+        return ()
+    return evenly_chosen(
+        [name for name, grid in self_attention.items() if grid == best]
+    )
+
+
+def evenly_chosen(names: Sequence[str]) -> tuple[str, ...]:
+    """Return at most `PROPAGATION_LAYERS` of these layers."""
+    count = min(PROPAGATION_LAYERS, len(names))
+    return tuple(names[(2 * i + 1) * len(names) // (2 * count)] for i in range(count))
+
+
+def coarsened(grid: GridShape) -> GridShape:
+    """Return a grid divided by the least whole number that makes it coarse enough, rounded up."""
+    divisor = math.ceil(min(grid) / PROPAGATION_CELLS[1])
+    return math.ceil(grid[0] / divisor), math.ceil(grid[1] / divisor)
+
+
+def is_propagated(step: int, steps: int) -> bool:
+    """Return whether maps are propagated at a step; always at the last one."""
+    return step in steps_within(*PROPAGATION_WINDOW, steps) or step == steps - 1
+
+
+class RefinedMaps:
+    """The mean map of each image, and its means after propagation along self-attention.
+
+    Args:
+        grid: (h, w) on which maps are propagated: that of the layers, or a coarser one.
+    """
+
+    def __init__(self, grid: GridShape) -> None:
+        self.grid = grid
+        # (Q, K), by image.
+        self._plain: defaultdict[int, RunningMean] = defaultdict(RunningMean)
+        # Since maps were last asked for, by image and the layers' grid: resized when they are.
+        self._recent: defaultdict[int, defaultdict[GridShape, RunningMean]] = (
+            defaultdict(lambda: defaultdict(RunningMean))
+        )
+        self._refined: defaultdict[int, RunningMean] = defaultdict(RunningMean)
+
+    def add(self, image: int, maps: Tensor, grid: GridShape, passes: int) -> None:
+        """Add an image's maps (L, Q, K) in layers that attend to the text, of this grid."""
+        total = maps.sum(dim=0)
+        total = total / passes if passes > 1 else total
+        self._recent[image][grid].merge(total, len(maps) / passes)
+
+    def propagate(
+        self,
+        image: int,
+        maps: Sequence[tuple[Tensor, GridShape]],
+        order: Sequence[int],
+        attention: Sequence[tuple[int, RowAttention, GridShape]],
+        passes: int,
+    ) -> None:
+        """Add an image's maps, and propagate the mean so far along layers between them.
+
+        Args:
+            image: its number.
+            maps: maps (L, Q, K) in layers that attend to the text, with their grid.
+            order: the place of each of these layers among all, as they ran.
+            attention: layers of the image's attention to itself, with their grid, each behind the
+                number of those above that ran before it.
+            passes: the number of the step's passes.
+        """
+        plain = self._plain_of(image) or RunningMean()
+        parts = [regrid(part, grid, self.grid) for part, grid in maps]
+        sums = [] if plain.total is None else [plain.total[None]]
+        if parts:
+            resized = torch.cat(parts) if len(parts) > 1 else parts[0]
+            if list(order) != sorted(order):
+                places = tuple(sorted(range(len(order)), key=order.__getitem__))
+                index = index_tensor(places, resized.device)
+                resized = resized.index_select(0, index)
+            sums.append(resized / passes if passes > 1 else resized)
+        if not sums:
+            return
+        sums = torch.cat(sums).cumsum(dim=0)
+        begun = plain.total is not None
+        layers: list[tuple[RowAttention, GridShape]] = []
+        means: list[Tensor] = []
+        weights: list[float] = []
+        for count, row, grid in attention:
+            if count or begun:
+                layers.append((row, grid))
+                means.append(sums[count - 1 + begun])
+                weights.append(plain.weight + count / passes)
+        if layers:
+            scaled = torch.stack(list(torch._foreach_div(means, weights)))
+            total = self._propagated(layers, scaled)
+            total = total / passes if passes > 1 else total
+            self._refined[image].merge(total, len(layers) / passes)
+        plain = RunningMean(sums[-1].clone(), plain.weight + len(order) / passes)
+        self._plain[image] = plain
+
+    def _propagated(
+        self, layers: Sequence[tuple[RowAttention, GridShape]], means: Tensor
+    ) -> Tensor:
+        """Return the sum (Q, K) of maps (L, Q, K) propagated along layers."""
+        queries: list[Tensor] = []
+        keys: list[Tensor] = []
+        for row, grid in layers:
+            query, key = row.query, row.image_keys
+            if grid != self.grid:
+                query, key = self._averaged(query, grid), self._averaged(key, grid)
+            queries.append(query)
+            keys.append(key)
+        scales = {row.scale for row, _ in layers}
+        shapes = {query.shape for query in queries}
+        count = len(layers) * queries[0].shape[0] * queries[0].shape[1] ** 2
+        together = len(scales) == len(shapes) == 1 and count <= max_together(
+            queries[0].device.type
+        )
+        if not together:
+            each = zip(queries, keys, means, layers, strict=True)
+            parts = [propagate(q, k, m, scale=row.scale) for q, k, m, (row, _) in each]
+            return torch.stack(parts).sum(dim=0)
+        query, key = torch.stack(queries), torch.stack(keys)
+        return propagate_layers(query, key, means, scale=scales.pop()).sum(dim=0)
+
+    def _plain_of(self, image: int) -> RunningMean | None:
+        """Return the mean map of an image so far; None if there is none."""
+        for grid, recent in self._recent.pop(image, {}).items():
+            assert recent.total is not None
+            resized = regrid(recent.total[None], grid, self.grid)[0]
+            self._plain[image].merge(resized, recent.weight)
+        return self._plain.get(image)
+
+    def _averaged(self, states: Tensor, grid: GridShape) -> Tensor:
+        """Return queries or keys (H, Q, d) on the maps' grid, float32."""
+        planes = states.float().mT.unflatten(-1, grid)
+        # Five times as fast.
+        planes = planes.contiguous(memory_format=torch.channels_last)
+        return adaptive_avg_pool2d(planes, self.grid).flatten(-2).mT
+
+    def value(self, image: int) -> np.ndarray | None:
+        """Return an image's refined maps (h, w, K), float32; None if none was propagated."""
+        return self._map(self._refined[image]) if image in self._refined else None
+
+    def current(self, image: int) -> np.ndarray:
+        """Return an image's maps (2, h, w, K) so far: refined, and plain.
+
+        Before maps are propagated both are plain.
+        """
+        mean = self._plain_of(image)
+        assert mean is not None
+        plain = self._map(mean)
+        propagated = self.value(image)
+        return np.stack([plain if propagated is None else propagated, plain])
+
+    def _map(self, mean: RunningMean) -> np.ndarray:
+        return mean.value().reshape(*self.grid, -1).cpu().numpy()
