@@ -241,15 +241,18 @@ def _check_labels(
     encode: Callable[..., Any],
     prompts: Sequence[str],
 ) -> None:
-    """Raise a TraceError if the prompt_embeds of a call are not of these prompts."""
+    """Raise a TraceError if the text or the prompt_embeds of a call are not these prompts'."""
     labels = quoted(list(prompts))
     other = TraceError(
-        f"the prompts of the trace, {labels}, are not those of the prompt_embeds: pass the texts "
-        "that they were made of, one each, or leave `prompts` out of the trace (the maps are then "
-        "by position)"
+        f"the prompts of the trace, {labels}, are not what the pipeline was given: pass the texts "
+        "that its prompt_embeds were made of, one each, or leave `prompts` out of the trace (the "
+        "maps are then by position)"
     )
-    if call.arguments.get("prompt") is not None:
-        return  # its text labels it
+    texts = call.arguments.get("prompt")
+    if texts is not None:
+        if _listed(texts, len(prompts)) != list(prompts):
+            raise other
+        return
     states = call.text_states()[0].float()
     if len(states) != len(prompts) * call.images_per_prompt:
         raise other
