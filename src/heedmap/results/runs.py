@@ -1,6 +1,5 @@
 """A run: its image, maps and settings; and several runs on one sheet."""
 
-import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,8 +190,8 @@ class Run(pages.RunContent, Result):
     def save(self, folder: str | Path, *, overlays: bool = True) -> Path:
         """Write the run to a folder, whole or not at all, and return the folder.
 
-        `image.png` (with the settings as a `parameters` text chunk, unless it was made from an
-        image), `input.png` (an image of yours that was edited), `index.html` (the page),
+        `image.png` (with the settings as a `parameters` text chunk, unless it was edited or made
+        from an image), `input.png` (an image of yours that was edited), `index.html` (the page),
         `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
         `steps.png` (the images of the steps, row by row, if they were kept), `run.json`; and of
         concepts `concepts.safetensors`, `concepts.png` and `words/concept-<number>-<concept>.png`.
@@ -218,7 +217,7 @@ class Run(pages.RunContent, Result):
         settings = self.settings
         steps = self.step_pictures
         # Settings alone do not generate those.
-        if not (settings.located or settings.input_image):
+        if not (settings.edit or settings.located or settings.input_image):
             text.add_itxt("parameters", parameters_text(settings))
         (folder / "image.png").write_bytes(png(self.image, text))
         if self.input_image is not None:
@@ -342,18 +341,10 @@ def parameters_text(settings: Settings) -> str:
     if settings.negative:
         lines.append(f"Negative prompt: {settings.negative}")
     width, height = settings.size
-    edit = settings.edit
-    edited = ""
-    if edit is not None:  # these settings without the source generate another image
-        windows = "cross {:g}–{:g}, self {:g}–{:g}".format(
-            *edit.cross_replace, *edit.self_replace
-        )
-        source = json.dumps(edit.source, ensure_ascii=False)
-        edited = f', Edited from: {source}, Edit: "{windows}"'
     lines.append(
         f"Steps: {settings.steps}, Sampler: {settings.scheduler}, "
         f"CFG scale: {settings.guidance}, Seed: {settings.seed}, Size: {width}x{height}, "
-        f"Model: {settings.model}, Version: heedmap {settings.versions.heedmap}{edited}"
+        f"Model: {settings.model}, Version: heedmap {settings.versions.heedmap}"
     )
     return "\n".join(lines)
 
