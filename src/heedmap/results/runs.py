@@ -23,13 +23,11 @@ from heedmap.io import reading
 from heedmap.io.schemas import (
     FORMAT,
     Confined,
-    Name,
     Note,
     Settings,
     SideLength,
     Small,
     StepSource,
-    Text,
 )
 from heedmap.io.writing import slug, whole_folder
 from heedmap.maps import word_figures
@@ -57,15 +55,6 @@ _INPUT = "input.png"
 _RUNS_IN = {"edit.json": "edited", "grid.json": "cells/001", "ablate.json": "run"}
 
 
-class WordFile(Struct, frozen=True):
-    """A word of a run: the file of its overlay within the folder."""
-
-    number: Small
-    text: Text
-    tokens: tuple[Small, ...]
-    file: Name | None = None
-
-
 class StepsFile(Struct, frozen=True):
     """The content of `steps.png`: the number of images, and the size and source of each."""
 
@@ -75,14 +64,12 @@ class StepsFile(Struct, frozen=True):
 
 
 class RunFile(Note, frozen=True, kw_only=True):
-    """The content of `run.json`, with the words of the prompt and the concepts."""
+    """The content of `run.json`."""
 
     format: int = FORMAT
     files: Files
     settings: Settings
     steps: StepsFile | None = None
-    words: tuple[WordFile, ...] = ()
-    concepts: tuple[WordFile, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,19 +212,12 @@ class Run(pages.RunContent, Result):
         if overlays:
             (folder / "words").mkdir()
             (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
-        title = settings.prompt
-        concepts = ()
-        sheet = folder / "sheet.png"
-        words = _write_words(
-            self.maps, sheet, title, overlays=overlays, edits=settings.edits
-        )
-        if self.concepts is not None:
-            title = f"{title} · concepts"
-            prefix = "concept-"
-            path = folder / "concepts.png"
-            concepts = _write_words(
-                self.concepts, path, title, prefix, overlays=overlays
-            )
+            title = settings.prompt
+            sheet = folder / "sheet.png"
+            _write_words(self.maps, sheet, title, edits=settings.edits)
+        if overlays and self.concepts is not None:
+            title = f"{settings.prompt} · concepts"
+            _write_words(self.concepts, folder / "concepts.png", title, "concept-")
         self.maps.recording.save(folder / "maps.safetensors")
         for maps, name in ((self.negative_maps, _NEGATIVE), (self.concepts, _CONCEPTS)):
             if maps is not None:
@@ -249,8 +229,6 @@ class Run(pages.RunContent, Result):
             RunFile,
             settings=settings,
             steps=steps and StepsFile(len(steps.frames), steps.size, steps.shows),
-            words=words,
-            concepts=concepts,
         )
 
     @classmethod
@@ -303,25 +281,17 @@ def _write_words(
     title: str,
     prefix: str = "",
     *,
-    overlays: bool,
     edits: Sequence[Note] = (),
-) -> tuple[WordFile, ...]:
-    """Describe the words of maps; with `overlays`, write their sheet and the overlays on it.
+) -> None:
+    """Write the sheet of the words of maps, and the overlays on it.
 
     The boxes of the edits are outlined on the sheet.
     """
-    files: dict[int, str] = {}
-    if overlays:
-        figure, images = maps.figure_and_overlays(title=title)
-        _outline_boxes(figure, edits, maps.recording.size[0])
-        sheet.write_bytes(plots.encode(figure))
-        for word, image in zip(maps.words, images, strict=False):
-            files[word.number] = word_file(word, prefix)
-            (sheet.parent / files[word.number]).write_bytes(png(image))
-    return tuple(
-        WordFile(n, word.text, word.tokens, files.get(n))
-        for n, word in enumerate(maps.tokens.words)
-    )
+    figure, images = maps.figure_and_overlays(title=title)
+    _outline_boxes(figure, edits, maps.recording.size[0])
+    sheet.write_bytes(plots.encode(figure))
+    for word, image in zip(maps.words, images, strict=False):
+        (sheet.parent / word_file(word, prefix)).write_bytes(png(image))
 
 
 def _outline_boxes(figure: "Figure", edits: Sequence[Note], width: int) -> None:
