@@ -91,8 +91,8 @@ def pairs_page(
     Args:
         pairs: the label of each edit, such as "red ×2", and the edit.
         title: the title of the page. Default: the prompt of the last edit.
-        grid: the labels of `columns`; `rows`, each a label, None for the source, and the numbers of
-            edits; and a `note` above the grid.
+        grid: the labels of `columns`; and `rows`, each a label, None for the source, and the
+            numbers of edits.
         limit: as in `run_page`.
     """
     runs: list[RunContent] = []

@@ -23,7 +23,6 @@ from heedmap.io.schemas import (
     Text,
     Whole,
     Window,
-    returned,
 )
 from heedmap.page import pages
 from heedmap.results import Files, Result, write_json
@@ -209,10 +208,8 @@ class Grid(Result):
         only = self.report.options.only
         texts = setting_texts(cell.result.source)
         fixed += [texts[name] for name in ("steps", "guidance", "size", "model")]
-        fixed += [
-            f"only {only}" if only else "",
-            self._returned(),
-        ]
+        if only:
+            fixed.append(f"only {only}")
         note = " · ".join(filter(None, fixed))
         return plots.draw_table(images, columns, title=self._title(), note=note)
 
@@ -252,11 +249,6 @@ class Grid(Result):
             source if "target" in axes or edited == source else f"{source} → {edited}"
         )
 
-    def _returned(self) -> str:
-        """Write how well an image of yours is reconstructed, which is equal in all cells."""
-        back = self.cells[0].result.report.reconstruction
-        return "" if back is None else f"your image {returned(back.psnr_db)}"
-
     def explorer(self) -> str:
         """Return the page of the grid: the text of an HTML file that needs nothing else."""
         axes = self.axes
@@ -267,7 +259,6 @@ class Grid(Result):
                 (name, [None, *(cell.number - 1 for cell in line)])
                 for name, line in rows
             ],
-            "note": self._returned(),
         }
         pairs = [
             (" · ".join(label(name, cell.place()[name]) for name in axes), cell.result)

@@ -14,10 +14,10 @@ function createEdits({ data, state, runs, ablation, pair, listen, change }) {
   }
 
   /** Return the grid as it is; sources are pictures that cannot be opened. */
-  function grid({ columns, rows, note }) {
+  function grid({ columns, rows }) {
     const source = ([, near]) =>
       make("img", { src: runs[data.pairs[near].source].picture, alt: "the source", loading: "lazy" });
-    return table(note, ["", ...columns], rows.map(([name, cells]) =>
+    return table("", ["", ...columns], rows.map(([name, cells]) =>
       [name, ...cells.map((cell) => (cell === null ? source(cells) : button(cell, "")))],
     ));
   }
