@@ -25,7 +25,7 @@ from heedmap.figures.overlays import StepPictures, tiles
 from heedmap.io.schemas import EditReport, Settings, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.options import MASK_THRESHOLD, EditPurpose, Share
+from heedmap.options import MASK_THRESHOLD, EditPurpose
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words
 from heedmap.text.prompts import is_content, untaught_warnings
@@ -345,9 +345,8 @@ def _colours(name: str) -> str:
 def run_summary(run: RunContent) -> dict[str, Any]:
     """Return the texts about a run.
 
-    `own` is "located" or "edited" if the run uses an image of the user's; `shareOf` is the
-    share that the maps hold; `model` is the option that `repeat` and `explain` need if the model
-    had no name; `rest` is the word shown at first.
+    `shareOf` is the share that the maps hold; `model` is the option that `repeat` and `explain`
+    need if the model had no name; `rest` is the word shown at first.
     """
     settings = run.settings
     share = run.maps.recording.share_of
@@ -364,15 +363,10 @@ def run_summary(run: RunContent) -> dict[str, Any]:
             table, token_weights(parse_weights(settings.prompt).spans, table)
         )
     return {
-        "settings": settings_rows(settings, share),
+        "settings": to_json(settings),
         "model": "--model MODEL" if settings.model == settings.pipeline else "",
         "untaught": " ".join(map(as_sentence, notes)),
         "shareOf": share,
-        "own": "located"
-        if settings.located
-        else "edited"
-        if settings.input_image
-        else "",
         "weights": weights,
         "rest": strongest_word(run.maps),
     }
@@ -475,48 +469,3 @@ _PURPOSES: Mapping[EditPurpose, str] = {
     "size": "a size",
     "colour": "a colour",
 }
-_LABELS = {
-    "batch_place": "position in batch",
-    "card": "the model's card",
-    "defaults": "default values",
-    "pipeline": "the pipeline",
-    "located": "image searched",
-    "share_of": "values are shares of",
-    "untaught": "words not in training",
-}
-
-
-def settings_rows(
-    settings: Settings, share: Share | None = None
-) -> list[tuple[str, str]]:
-    """List the settings that have a value as table rows, with the share that the maps hold."""
-    first = {"prompt": settings.prompt, "seed": settings.seed}
-    values: dict[str, Any] = {**first, **to_json(settings)}
-    values["size"] = "{}×{}".format(*settings.size)
-    values["share_of"] = share
-    for name in ("text", "limit"):  # the prompt without weights; the bytes of maps
-        del values[name]
-    values["defaults"] = [
-        f"{name} of {_LABELS.get(by, by)}" for name, by in settings.defaults.items()
-    ]
-    rows = [
-        (_LABELS.get(name, name), _text(one))
-        for name, one in values.items()
-        if one is not None
-    ]
-    # A mask has many bits.
-    return [
-        (name, text if len(text) < 1000 else f"{text[:1000]}…")
-        for name, text in rows
-        if text
-    ]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(
-            f"{_LABELS.get(name, name)}: {_text(one)}"
-            for name, one in value.items()
-            if one is not None
-        )
-    return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)
