@@ -334,10 +334,6 @@ class Change(Note, frozen=True, kw_only=True):
     inside: Measures
     outside: Measures
 
-    def sides(self) -> dict[str, Measures]:
-        """Return both by name, "inside" and "outside"."""
-        return {"inside": self.inside, "outside": self.outside}
-
 
 class ChangedWords(Note, frozen=True, kw_only=True):
     """The numbers of the words that were changed, in the source and in the edited prompt."""

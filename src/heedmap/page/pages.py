@@ -17,6 +17,7 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from PIL import Image
 
 from heedmap.errors import as_sentence, format_number, plural
@@ -450,7 +451,7 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
                 for name, form in formats.items()
             ),
         ]
-        for side, part in report.change.sides().items()
+        for side, part in structs.asdict(report.change).items()
     ]
     attention = [[name, text] for name, text in rows.items() if text is not None]
     return {"change": changes, "attention": attention}

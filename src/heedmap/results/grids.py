@@ -102,7 +102,7 @@ class Cell(Place, frozen=True, kw_only=False, eq=False):
             },
             **{
                 f"{name}_{side}": value
-                for side, change in report.change.sides().items()
+                for side, change in structs.asdict(report.change).items()
                 for name, value in structs.asdict(change).items()
             },
             "file": f"{self.folder}/image.png",
