@@ -55,7 +55,14 @@ def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]
     budget -= len(as_script(content))
     if all(one.refined is not None for run in recordings for one in run):
         refined = [[one.refined_alone() for one in run] for run in recordings]
-        tables = [_table(refined, steps, False, 16)]
+        tables = [
+            _table(
+                refined,
+                steps,
+                False,
+                16,
+            )
+        ]
         content["refined"] = {"layers": _layers(refined[0][0]), "tables": tables}
         budget -= _size(tables)
     return {**content, "tables": _tables(recordings, budget)}
@@ -64,7 +71,11 @@ def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]
 def as_script(data: Mapping[str, Any]) -> str:
     """Encode data as JSON that cannot end an HTML element."""
     # ASCII: U+2028 is escaped too.
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(
+        data,
+        separators=(",", ":"),
+        allow_nan=False,
+    )
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
@@ -74,7 +85,13 @@ def _words(run: Mapping[str, Recording]) -> dict[str, Any]:
     for number, (name, recording) in enumerate(run.items()):
         table = recording.table
         unread = table.unread and as_sentence(table.unread)
-        prompts.append({"name": name, "pieces": _pieces(table), "unread": unread})
+        prompts.append(
+            {
+                "name": name,
+                "pieces": _pieces(table),
+                "unread": unread,
+            }
+        )
         entries += [{**entry, "prompt": number} for entry, _ in _entries(recording)]
     return {"prompts": prompts, "entries": entries}
 
@@ -84,13 +101,29 @@ def _entries(recording: Recording) -> list[tuple[dict[str, Any], list[int]]]:
     at = recording.columns
     table = recording.table
     entries = [
-        ({"text": word.text, "kind": "word", "number": word.number}, word.tokens)
+        (
+            {
+                "text": word.text,
+                "kind": "word",
+                "number": word.number,
+            },
+            word.tokens,
+        )
         for word in table.read_words
     ]
     for kind, text in _SPECIALS.items():
         tokens = tuple(p for p in table.positions(kind) if p in at)
         if tokens:
-            entries.append(({"text": text, "kind": kind, "number": -1}, tokens))
+            entries.append(
+                (
+                    {
+                        "text": text,
+                        "kind": kind,
+                        "number": -1,
+                    },
+                    tokens,
+                )
+            )
     return [(entry, [at[p] for p in tokens]) for entry, tokens in entries]
 
 
@@ -109,7 +142,11 @@ def _pieces(table: TokenTable) -> list[list[Any]]:
 def _layers(recording: Recording) -> list[dict[str, Any]]:
     shorts = short_names({layer.name: layer.part for layer in recording.layers})
     return [
-        {**asdict(layer), "short": shorts[layer.name], "group": layer.group}
+        {
+            **asdict(layer),
+            "short": shorts[layer.name],
+            "group": layer.group,
+        }
         for layer in recording.layers
     ]
 
@@ -119,20 +156,47 @@ def _tables(runs: _Runs, budget: int) -> list[dict[str, Any]]:
     steps = len(first.timesteps)
     by_step = "step" in first.keep and steps > 1
     by_head = "head" in first.keep
-    tables = _finest(runs, [(steps, 16)], False, budget)
-    tables = tables or [_table(runs, steps, False, 8)]
+    tables = _finest(
+        runs,
+        [(steps, 16)],
+        False,
+        budget,
+    )
+    tables = tables or [
+        _table(
+            runs,
+            steps,
+            False,
+            8,
+        )
+    ]
     rest = budget - _size(tables)
     if by_step and by_head:
-        whole = _finest(runs, [(1, 16), (1, 8)], True, rest)
+        whole = _finest(
+            runs,
+            [(1, 16), (1, 8)],
+            True,
+            rest,
+        )
         if whole:
             return tables + whole
         rest //= 2
     if by_head:
-        tables += _finest(runs, [(steps, 16), (steps, 8)], True, rest)
+        tables += _finest(
+            runs,
+            [(steps, 16), (steps, 8)],
+            True,
+            rest,
+        )
     if by_step:
         windows = [(n, 8) for n in (1, 2, 3, 4, 5, 10, 20, 50, 100) if n < steps]
         shapes = [(1, 16), *windows]
-        tables += _finest(runs, shapes, False, budget - _size(tables))
+        tables += _finest(
+            runs,
+            shapes,
+            False,
+            budget - _size(tables),
+        )
     return tables
 
 
@@ -148,7 +212,14 @@ def _finest(
     for window, bits in shapes:
         numbers = places * entries * math.ceil(len(first.timesteps) / window)
         if numbers * bits / 8 * _LEAST * 4 / 3 <= budget:
-            tables = [_table(runs, window, heads, bits)]
+            tables = [
+                _table(
+                    runs,
+                    window,
+                    heads,
+                    bits,
+                )
+            ]
             if _size(tables) <= budget:
                 return tables
     return []
@@ -174,21 +245,38 @@ def _table(runs: _Runs, window: int, heads: bool, bits: int) -> dict[str, Any]:
         ranges = b""
         numbers = b""
         for layer in range(len(run[0].arrays)):
-            parts = [_planes(one, layer, window, heads) for one in run]
+            parts = [
+                _planes(
+                    one,
+                    layer,
+                    window,
+                    heads,
+                )
+                for one in run
+            ]
             planes = np.concatenate(parts, axis=2)
             lows, whole = _whole_numbers(planes.reshape(-1, planes.shape[-1]), bits)
             ranges += lows
             numbers += whole
         data = zlib.compress(ranges + numbers, 6)
         texts.append(base64.b64encode(data).decode("ascii"))
-    return {"windows": windows, "heads": heads, "bits": bits, "data": texts}
+    return {
+        "windows": windows,
+        "heads": heads,
+        "bits": bits,
+        "data": texts,
+    }
 
 
 def _planes(recording: Recording, layer: int, window: int, heads: bool) -> np.ndarray:
     """Average a layer (S, H, Q, K) to float32 (windows, H or 1, C, Q)."""
     values = recording.arrays[layer]
     if not heads:
-        values = values.mean(axis=1, keepdims=True, dtype=np.float32)
+        values = values.mean(
+            axis=1,
+            keepdims=True,
+            dtype=np.float32,
+        )
     # All windows at once: there may be thousands of small ones.
     starts = np.arange(0, len(values), window)
     lengths = np.diff(starts, append=len(values)).astype(np.float32)

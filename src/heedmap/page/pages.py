@@ -108,7 +108,12 @@ def pairs_page(
                 **edit_summary(pair),
             }
         )
-    return _page(runs, title or runs[-1].settings.prompt, pairs=edits, grid=grid)
+    return _page(
+        runs,
+        title or runs[-1].settings.prompt,
+        pairs=edits,
+        grid=grid,
+    )
 
 
 def ablation_page(
@@ -127,13 +132,22 @@ def ablation_page(
     """
     table = run.maps.tokens
     pairs = [
-        {"way": way, "words": _equal_words(table, other.maps.tokens), **findings[way]}
+        {
+            "way": way,
+            "words": _equal_words(table, other.maps.tokens),
+            **findings[way],
+        }
         for way, other in without.items()
     ]
     numbers = [one.number for place in table.matches(word) for one in place]
     ablation = {"word": word, "numbers": numbers}
     runs = [run, *without.values()]
-    return _page(runs, run.settings.prompt, pairs=pairs, ablation=ablation)
+    return _page(
+        runs,
+        run.settings.prompt,
+        pairs=pairs,
+        ablation=ablation,
+    )
 
 
 def explanation_page(content: Mapping[str, Any], image: Image.Image) -> str:
@@ -183,7 +197,13 @@ def assemble(name: str, title: str, *scripts: str, **parts: str) -> str:
     paths = ("assets/dom", *scripts, name)
     script = "".join(page_part(f"{path}.js") for path in paths)
     style = page_part("assets/base.css") + page_part(f"{name}.css")
-    return document(page_part(f"{name}.html"), title, style, script, **parts)
+    return document(
+        page_part(f"{name}.html"),
+        title,
+        style,
+        script,
+        **parts,
+    )
 
 
 def document(
@@ -261,10 +281,20 @@ def _page(
             "hues": overlays.HUES,
         },
     }
-    bare = assemble("assets/page", title, *_SCRIPTS, data=as_script(data))
+    bare = assemble(
+        "assets/page",
+        title,
+        *_SCRIPTS,
+        data=as_script(data),
+    )
     room = limit - len(bare.encode()) - 700
     data["maps"] = pack([_recordings(run) for run in runs], room)
-    return assemble("assets/page", title, *_SCRIPTS, data=as_script(data))
+    return assemble(
+        "assets/page",
+        title,
+        *_SCRIPTS,
+        data=as_script(data),
+    )
 
 
 def _recordings(run: RunContent) -> dict[str, Recording]:
@@ -286,7 +316,12 @@ def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:
     picture = link(opaque, "png", optimize=True)
     exact = len(picture) <= budget
     if not exact:
-        picture = link(opaque, "webp", quality=90, method=4)
+        picture = link(
+            opaque,
+            "webp",
+            quality=90,
+            method=4,
+        )
     return {"picture": picture, "exact": exact}
 
 
@@ -312,7 +347,12 @@ def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None
     """Return a mosaic of the images of a run's steps, halved until its URL fits the budget."""
     if steps is None:
         return None
-    picture = link(steps.mosaic(), "webp", quality=85, method=4)
+    picture = link(
+        steps.mosaic(),
+        "webp",
+        quality=85,
+        method=4,
+    )
     if len(picture) > budget and min(steps.size) >= 16:
         frames = tuple(frame.reduce(2) for frame in steps.frames)
         return steps_data(StepPictures(frames, steps.shows), budget)

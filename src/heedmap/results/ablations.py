@@ -121,19 +121,21 @@ class Ablation(Result):
         }
         if self.run.maps.recording.refined is not None:
             maps["refined"] = np.abs(self.run.maps.refined[self.word].values)
-        return {way: self._agreement(way, maps) for way in WAYS}
-
-    def _agreement(self, way: Way, maps: Mapping[str, np.ndarray]) -> CausalAgreement:
-        """Measure the change in a way, and its agreement with each of some maps (h, w)."""
-        values = self.difference(way)
-        change = overlays.resize_map(values, maps["heat"].shape[::-1])
-        region = changed_region(change)
-        agreements = {
-            name: Agreement(rank_correlation(one, change), auc(one, region))
-            for name, one in maps.items()
-        }
-        mean = float(values.mean(dtype=np.float64))
-        return CausalAgreement(largest=float(values.max()), mean=mean, **agreements)
+        agreements: dict[Way, CausalAgreement] = {}
+        for way in WAYS:
+            values = self.difference(way)
+            change = overlays.resize_map(values, grid)
+            region = changed_region(change)
+            parts = {
+                name: Agreement(rank_correlation(one, change), auc(one, region))
+                for name, one in maps.items()
+            }
+            agreements[way] = CausalAgreement(
+                largest=float(values.max()),
+                mean=float(values.mean(dtype=np.float64)),
+                **parts,
+            )
+        return agreements
 
     def verdict(self, way: Way) -> str:
         """Say in a sentence how much the image changed, and whether the heat shows where."""
@@ -185,7 +187,12 @@ class Ablation(Result):
             ScaleBar("change, of full range", ("0", f"{self._top:.0%}"), alone=True),
         ]
         title = f"{prompt}, without {name}"
-        return plots.draw_panels(panels, title=title, bars=bars, columns=3)
+        return plots.draw_panels(
+            panels,
+            title=title,
+            bars=bars,
+            columns=3,
+        )
 
     def page(self) -> str:
         """Return the page: one HTML file that needs nothing else."""
@@ -193,7 +200,12 @@ class Ablation(Result):
             way: {"why": self.verdict(way), "agreement": to_json(agreement)}
             for way, agreement in self.agreement.items()
         }
-        return pages.ablation_page(self.word, self.run, self.without, findings)
+        return pages.ablation_page(
+            self.word,
+            self.run,
+            self.without,
+            findings,
+        )
 
     @property
     def _top(self) -> float:
@@ -214,7 +226,12 @@ class Ablation(Result):
             parts["sheet.png"] = self.sheet()
             parts["index.html"] = self.page().encode()
         values = {"word": self.word, "agreement": self.agreement}
-        return parts | json_part("ablate.json", AblationFile, parts, **values)
+        return parts | json_part(
+            "ablate.json",
+            AblationFile,
+            parts,
+            **values,
+        )
 
     @classmethod
     def read_files(cls, folder: Path) -> "Ablation":

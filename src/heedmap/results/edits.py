@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageChops
 
 from heedmap.errors import quoted
 from heedmap.figures import overlays, plots
@@ -73,8 +73,10 @@ class EditResult(pages.EditContent, Result):
         after = [self.edited.maps.at(number) for number in words.edited]
         heats = before + after
         sides = ["before"] * len(before) + ["after"] * len(after)
-        low = min([0.0, *(float(heat.values.min()) for heat in heats)])
-        top = max([float(heat.values.max()) for heat in heats], default=1.0)
+        lows = [float(heat.values.min()) for heat in heats]
+        tops = [float(heat.values.max()) for heat in heats]
+        low = min([0.0, *lows])
+        top = max(tops, default=1.0)
         if low < 0:  # negative weights
             low, top = centred(low, top)
         source = self.source.settings.prompt
@@ -84,7 +86,8 @@ class EditResult(pages.EditContent, Result):
         back = self.report.reconstruction
         panels: list[Panel] = []
         if image is not None and back is not None:
-            panels.append(Panel("your image", enlarge(image), returned(back.psnr_db)))
+            quality = returned(back.psnr_db)
+            panels.append(Panel("your image", enlarge(image), quality))
         panels += [
             Panel("the source", enlarge(self.source.image), source),
             Panel("the edit", enlarge(self.edited.image), edited),
@@ -97,7 +100,11 @@ class EditResult(pages.EditContent, Result):
         share = self.source.maps.recording.share_of
         name = scale_name("shared by both prompts' words", share)
         bars = [ScaleBar(name, (low, top))]
-        return plots.draw_panels(panels, title=f"{source} → {edited}", bars=bars)
+        return plots.draw_panels(
+            panels,
+            title=f"{source} → {edited}",
+            bars=bars,
+        )
 
     @property
     def blend_image(self) -> Image.Image | None:
@@ -119,7 +126,12 @@ class EditResult(pages.EditContent, Result):
         if overlays:
             parts["index.html"] = self.explorer().encode()
             parts["sheet.png"] = self.sheet()
-        return parts | json_part("edit.json", EditFile, parts, report=self.report)
+        return parts | json_part(
+            "edit.json",
+            EditFile,
+            parts,
+            report=self.report,
+        )
 
     @classmethod
     def read_files(cls, folder: Path) -> "EditResult":
@@ -134,7 +146,8 @@ class EditResult(pages.EditContent, Result):
 def read_blend(folder: Path, source: Run) -> np.ndarray:
     """Read the mask of a blend, bool (H, W); RunError if its size is not that of the source."""
     path = folder / "blend.png"
-    return np.asarray(reading.read_image(path, "1", size=source.image.size), dtype=bool)
+    image = reading.read_image(path, "1", size=source.image.size)
+    return np.asarray(image, dtype=bool)
 
 
 # --- measures ---------------------------------------------------------------------------------
@@ -142,16 +155,20 @@ def read_blend(folder: Path, source: Run) -> np.ndarray:
 
 def pixel_change(before: Image.Image, after: Image.Image) -> np.ndarray:
     """Return |x − y| of each pixel, the mean over the colours: float32 (H, W), 0 to 1."""
-    a = np.asarray(to_rgb(before), dtype=np.int16)
-    b = np.asarray(to_rgb(after), dtype=np.int16)
-    levels = np.abs(a - b).sum(axis=-1)
-    return (levels / np.float32(3 * 255)).astype(np.float32)
+    change = ImageChops.difference(to_rgb(before), to_rgb(after))
+    levels = np.asarray(change).sum(axis=-1)
+    return (levels / (3 * 255)).astype(np.float32)
 
 
 def draw_change(change: np.ndarray, top: float) -> Image.Image:
     """Draw the change of each pixel (H, W) as heat, from 0 to `top`."""
     size = change.shape[::-1]
-    return overlays.heat(change, size, low=0, high=max(1 / 255, top))
+    return overlays.heat(
+        change,
+        size,
+        low=0,
+        high=max(1 / 255, top),
+    )
 
 
 def change_between(
@@ -161,16 +178,27 @@ def change_between(
     a = _floats(before)
     b = _floats(after)
     squares = ((a - b) ** 2).mean(axis=-1)
-    window = min(7, min(before.size) - (min(before.size) + 1) % 2)
+    side = min(before.size)
+    window = min(7, side - (side + 1) % 2)
     similar = similarity(a, b, window).mean(axis=-1)
 
     def measures(part: np.ndarray) -> Measures:
         share = round(float(part.mean()), 6)
         if not part.any():
-            return Measures(share, mse=None, psnr_db=None, ssim=None)
+            return Measures(
+                share,
+                mse=None,
+                psnr_db=None,
+                ssim=None,
+            )
         mse = float(squares[part].mean())
         psnr_db = -10 * math.log10(mse) if mse else None
-        return Measures(share, mse, psnr_db, ssim=float(similar[part].mean()))
+        return Measures(
+            share,
+            mse,
+            psnr_db,
+            ssim=float(similar[part].mean()),
+        )
 
     return Change(inside=measures(inside), outside=measures(~inside))
 
@@ -206,7 +234,8 @@ def _means(values: np.ndarray, window: int) -> np.ndarray:
     half = window // 2
     for axis in (0, 1):
         lines = np.moveaxis(values, axis, 0)
-        lines = np.pad(lines, [(half, half), (0, 0), (0, 0)], mode="symmetric")
+        border = [(half, half), (0, 0), (0, 0)]
+        lines = np.pad(lines, border, mode="symmetric")
         # From one window to the next: the pixel that comes in, less the one that goes out.
         first = np.cumsum(lines[:window], axis=0)[-1:]
         changes = lines[window:] - lines[:-window]

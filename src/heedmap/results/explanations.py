@@ -63,14 +63,14 @@ class ExplanationReport(Note, frozen=True):
     dtype: str
 
 
-class ExplanationFile(Note, frozen=True, kw_only=True):
+class ExplanationFile(Note, frozen=True):
     """The content of `explain.json`; a loaded explanation computes `numbers` again."""
 
-    format: Format = FORMAT
     report: ExplanationReport
     tokens: tuple[Token, ...]
     inputs: LayerInputs
     numbers: Mapping[str, Any] = {}
+    format: Format = FORMAT
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,10 +216,10 @@ class Explanation(Saved):
 
     def _file(self) -> ExplanationFile:
         return ExplanationFile(
-            report=self.report,
-            tokens=self.tokens,
-            inputs=self.inputs,
-            numbers=self.numbers,
+            self.report,
+            self.tokens,
+            self.inputs,
+            self.numbers,
         )
 
     def parts(self, overlays: bool) -> dict[str, Any]:
@@ -237,4 +237,9 @@ class Explanation(Saved):
         """Read the files that `write_files` wrote to a folder."""
         file = reading.read_json(folder / "explain.json", ExplanationFile)
         image = reading.read_image(folder / "image.png", size=file.report.size)
-        return cls(file.report, file.tokens, file.inputs, image)
+        return cls(
+            file.report,
+            file.tokens,
+            file.inputs,
+            image,
+        )

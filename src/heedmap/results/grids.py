@@ -203,7 +203,12 @@ class Grid(Result):
         if only:
             note.append(f"only {only}")
         text = " · ".join(filter(None, note))
-        return plots.draw_table(images, columns, title=self._title(), note=text)
+        return plots.draw_table(
+            images,
+            columns,
+            title=self._title(),
+            note=text,
+        )
 
     def _layout(self) -> tuple[list[str], list[tuple[str, list[Cell]]]]:
         """Return the labels of the columns, and the label and the cells of each row.
@@ -245,7 +250,11 @@ class Grid(Result):
             (" · ".join(label(name, cell.place()[name]) for name in axes), cell.result)
             for cell in self.cells
         ]
-        return pages.pairs_page(pairs, title=self._title(), grid=layout)
+        return pages.pairs_page(
+            pairs,
+            title=self._title(),
+            grid=layout,
+        )
 
     def parts(self, overlays: bool) -> dict[str, Any]:
         """Return the content of each file by its path in the folder; None is left out."""
@@ -274,7 +283,12 @@ class Grid(Result):
                 )
             )
         values = {"report": self.report, "cells": cells}
-        return parts | json_part("grid.json", GridFile, parts, **values)
+        return parts | json_part(
+            "grid.json",
+            GridFile,
+            parts,
+            **values,
+        )
 
     @classmethod
     def read_files(cls, folder: Path) -> "Grid":
@@ -288,7 +302,12 @@ class Grid(Result):
             source = sources[row.seed]
             edited = Run.load(folder / row.folder)
             blend = read_blend(folder / row.folder, source) if row.blended else None
-            pair = EditResult(source, edited, row.report, blend)
+            pair = EditResult(
+                source,
+                edited,
+                row.report,
+                blend,
+            )
             cells.append(Cell(**row.fields(), result=pair))
         return cls(tuple(cells), file.report)
 

@@ -10,7 +10,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from heedmap.checks import as_list, check_one_of
-from heedmap.errors import ArgumentError, RunError, join_words, plural, quoted
+from heedmap.errors import ArgumentError, RunError, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import (
     Animation,
@@ -118,7 +118,12 @@ class Run(pages.RunContent, Result):
         figure, images = self.maps.figure_and_overlays(title=title, scale=scale)
         for edit in self.settings.edits:
             if isinstance(edit, Confined) and isinstance(edit.where, tuple):
-                plots.outline(figure, edit.word, edit.where, self.image.width)
+                plots.outline(
+                    figure,
+                    edit.word,
+                    edit.where,
+                    self.image.width,
+                )
         return figure, images
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
@@ -178,7 +183,12 @@ class Run(pages.RunContent, Result):
             SelectionError: if an axis was averaged while recording, or both were.
             WordError: if the model did not read such a word.
         """
-        return word_figures.layers_by_heads(self.maps, word, axes=axes, scale=scale)
+        return word_figures.layers_by_heads(
+            self.maps,
+            word,
+            axes=axes,
+            scale=scale,
+        )
 
     def explorer(self) -> str:
         """Return the page of the run: the text of an HTML file that needs nothing else."""
@@ -216,7 +226,12 @@ class Run(pages.RunContent, Result):
                 parts[word_file(word, "concept-")] = image
         count = steps and StepsFile(len(steps.frames), steps.size, steps.shows)
         values = {"settings": settings, "steps": count}
-        return parts | json_part("run.json", RunFile, parts, **values)
+        return parts | json_part(
+            "run.json",
+            RunFile,
+            parts,
+            **values,
+        )
 
     @classmethod
     def read_files(cls, folder: Path) -> "Run":
@@ -246,7 +261,12 @@ class Run(pages.RunContent, Result):
             count = len(recording.timesteps)
             whole = mosaic_size(count, file.steps.size)
             mosaic = reading.read_image(folder / "steps.png", size=whole)
-            steps = of_mosaic(mosaic, count, file.steps.size, file.steps.shows)
+            steps = of_mosaic(
+                mosaic,
+                count,
+                file.steps.size,
+                file.steps.shows,
+            )
         if _INPUT in file.files:
             input_image = reading.read_image(folder / _INPUT, size=size)
         return cls(
@@ -332,7 +352,6 @@ def compare(
         raise ArgumentError(
             f"words is {quoted(words)}: expected a list of words; omit it for all"
         )
-    names = list(dict.fromkeys(names))
     small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
     for name in names:
         if not any(name in maps for maps in small):
@@ -343,7 +362,7 @@ def compare(
         for name, text in texts[0].items()
         if all(other[name] == text for other in texts)
     }
-    note = ("seed", "steps", "guidance", "size", "model", "share_of")
+    note = ("seed", "steps", "guidance", "size", "model")
     rows: list[list[Image.Image | str]] = [[maps.image or ""] for maps in small]
     shares: list[Share | None] = [maps.recording.share_of for maps in small]
     bars: list[plots.ScaleBar] = []
@@ -351,12 +370,8 @@ def compare(
         group = [number for number, one in enumerate(shares) if one == share]
         heats = [[small[n][word] for n in group if word in small[n]] for word in names]
         spans, ends = _spans(heats, scale)
-        title = _SCALES[scale]
-        if "share_of" not in common:
-            models = dict.fromkeys(several[n].settings.model for n in group)
-            title = scale_name(f"{title} of {join_words([*models])}", share)
         if any(heats):
-            bars.append(plots.ScaleBar(title, ends))
+            bars.append(plots.ScaleBar(scale_name(_SCALES[scale], share), ends))
         for number in group:
             maps = small[number]
             for word, span in zip(names, spans, strict=True):
@@ -441,10 +456,8 @@ def common_words(runs: Sequence[Run]) -> list[str]:
 
     Words such as "the" and "of" are in it only if there are no others.
     """
-    texts: dict[str, str] = {}
-    for word in runs[0].maps.words:
-        texts.setdefault(word.text.casefold(), word.text)
-    common = [text for text in texts.values() if all(text in run.maps for run in runs)]
+    texts = dict.fromkeys(word.text for word in runs[0].maps.words)
+    common = [text for text in texts if all(text in run.maps for run in runs)]
     if not common:
         raise ArgumentError(
             "these prompts have no word in common: name the words to compare"
