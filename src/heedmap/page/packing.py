@@ -29,7 +29,9 @@ _SPECIALS: dict[TokenKind, str] = {
     "end": "end token",
     "pad": "padding",
 }
-_LEAST = 0.4  # deflate hardly ever makes maps smaller than this share
+_MOST_BITS = (
+    15  # of maps that a character of the page holds: deflate saves 60 % at most
+)
 _Runs = Sequence[Sequence[Recording]]
 
 
@@ -211,7 +213,7 @@ def _finest(
     )
     for window, bits in shapes:
         numbers = places * entries * math.ceil(len(first.timesteps) / window)
-        if numbers * bits / 8 * _LEAST * 4 / 3 <= budget:
+        if numbers * bits <= budget * _MOST_BITS:
             tables = [
                 _table(
                     runs,

@@ -12,9 +12,8 @@ import io
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import structs
@@ -23,7 +22,7 @@ from PIL import Image
 from heedmap.errors import as_sentence, format_number, plural
 from heedmap.figures import overlays
 from heedmap.figures.overlays import StepPictures, tiles
-from heedmap.io.schemas import EditReport, Settings, returned, to_json
+from heedmap.io.schemas import EditReport, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.options import MASK_THRESHOLD, EditPurpose
@@ -32,6 +31,11 @@ from heedmap.text.alignment import pair_words
 from heedmap.text.prompts import is_content, untaught_warnings
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
+
+if TYPE_CHECKING:
+    from heedmap.results.ablations import Ablation
+    from heedmap.results.edits import EditResult
+    from heedmap.results.runs import Run
 
 LIMIT = 8_000_000
 SMALL_LIMIT = 3_000_000
@@ -48,29 +52,7 @@ _SCRIPTS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class RunContent:
-    """The content of a run's page; `results.runs.Run` describes it."""
-
-    image: Image.Image
-    maps: HeatMaps
-    settings: Settings
-    negative_maps: HeatMaps | None = None
-    step_pictures: StepPictures | None = None
-    concepts: HeatMaps | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class EditContent:
-    """The content of an edit's page; `results.edits.EditResult` describes it."""
-
-    source: RunContent
-    edited: RunContent
-    report: EditReport
-    blend: np.ndarray | None = None
-
-
-def run_page(run: RunContent, *, limit: int | None = None) -> str:
+def run_page(run: "Run", *, limit: int | None = None) -> str:
     """Return the page of a run, of at most `limit` bytes. Default: by the size of the images.
 
     If the maps do not fit, it shows windows of steps, or the mean over heads or steps.
@@ -79,7 +61,7 @@ def run_page(run: RunContent, *, limit: int | None = None) -> str:
 
 
 def pairs_page(
-    pairs: Iterable[tuple[str, EditContent]],
+    pairs: Iterable[tuple[str, "EditResult"]],
     *,
     title: str = "",
     grid: Mapping[str, Any] | None = None,
@@ -92,7 +74,7 @@ def pairs_page(
         grid: the labels of `columns`; and `rows`, each a label, None for the source, and the
             numbers of edits.
     """
-    runs: list[RunContent] = []
+    runs: list[Run] = []
     edits: list[dict[str, Any]] = []
     for label, pair in pairs:
         runs += [run for run in (pair.source, pair.edited) if run not in runs]
@@ -116,37 +98,26 @@ def pairs_page(
     )
 
 
-def ablation_page(
-    word: str,
-    run: RunContent,
-    without: Mapping[Any, RunContent],
-    findings: Mapping[Any, Mapping[str, Any]],
-) -> str:
-    """Return the page of an ablation: the image with and without the word, the heat, the change.
-
-    Args:
-        word: the word.
-        run: the run with it.
-        without: the run without it, by way.
-        findings: the verdict (`why`) and the `agreement` of each way, as plain JSON types.
-    """
+def ablation_page(ablation: "Ablation") -> str:
+    """Return the page of an ablation: the image with and without the word, the heat, the change."""
+    run = ablation.run
     table = run.maps.tokens
     pairs = [
         {
             "way": way,
             "words": _equal_words(table, other.maps.tokens),
-            **findings[way],
+            "why": ablation.verdict(way),
+            "agreement": to_json(ablation.agreement[way]),
         }
-        for way, other in without.items()
+        for way, other in ablation.without.items()
     ]
-    numbers = [one.number for place in table.matches(word) for one in place]
-    ablation = {"word": word, "numbers": numbers}
-    runs = [run, *without.values()]
+    matches = table.matches(ablation.word)
+    numbers = [word.number for place in matches for word in place]
     return _page(
-        runs,
+        [run, *ablation.without.values()],
         run.settings.prompt,
         pairs=pairs,
-        ablation=ablation,
+        ablation={"word": ablation.word, "numbers": numbers},
     )
 
 
@@ -250,7 +221,7 @@ def link(image: Image.Image, kind: str, **options: Any) -> str:
 
 
 def _page(
-    runs: Sequence[RunContent], title: str, limit: int | None = None, **content: Any
+    runs: Sequence["Run"], title: str, limit: int | None = None, **content: Any
 ) -> str:
     """Return a page of runs; `content` are the pairs, the grid or the ablation."""
     pixels = max(math.prod(run.image.size) for run in runs)
@@ -297,7 +268,7 @@ def _page(
     )
 
 
-def _recordings(run: RunContent) -> dict[str, Recording]:
+def _recordings(run: "Run") -> dict[str, Recording]:
     """Return the recordings of a run's prompts that have the layers and steps of the first."""
     first = run.maps.recording
     recordings = {"prompt": first}
@@ -373,7 +344,7 @@ def _colours(name: str) -> str:
 # --- texts and numbers ------------------------------------------------------------------------
 
 
-def run_summary(run: RunContent) -> dict[str, Any]:
+def run_summary(run: "Run") -> dict[str, Any]:
     """Return the texts about a run.
 
     `shareOf` is the share that the maps hold; `model` is the option that `repeat` and `explain`
@@ -401,7 +372,7 @@ def run_summary(run: RunContent) -> dict[str, Any]:
     }
 
 
-def edit_summary(pair: EditContent) -> dict[str, Any]:
+def edit_summary(pair: "EditResult") -> dict[str, Any]:
     """Return the texts about an edit: its words and weights, its reason and its tables."""
     about = pair.report
     table = pair.edited.maps.tokens

@@ -196,16 +196,7 @@ class Ablation(Result):
 
     def page(self) -> str:
         """Return the page: one HTML file that needs nothing else."""
-        findings = {
-            way: {"why": self.verdict(way), "agreement": to_json(agreement)}
-            for way, agreement in self.agreement.items()
-        }
-        return pages.ablation_page(
-            self.word,
-            self.run,
-            self.without,
-            findings,
-        )
+        return pages.ablation_page(self)
 
     @property
     def _top(self) -> float:
@@ -235,7 +226,7 @@ class Ablation(Result):
 
     @classmethod
     def read_files(cls, folder: Path) -> "Ablation":
-        """Read the files that `write_files` wrote to a folder."""
+        """Read the files of a folder that `save` wrote."""
         file = reading.read_json(folder / "ablate.json", AblationFile)
         run = Run.load(folder / "run")
         return cls(file.word, run, {way: Run.load(folder / way) for way in WAYS})

@@ -30,7 +30,7 @@ class EditFile(ResultFile, frozen=True):
 
 
 @dataclass(frozen=True, eq=False)
-class EditResult(pages.EditContent, Result):
+class EditResult(Result):
     """A source image, its edit, and the change between them.
 
     Its folder has `source/` and `edited/` (each the folder of a run), `index.html` (the page),
@@ -48,6 +48,8 @@ class EditResult(pages.EditContent, Result):
 
     source: Run
     edited: Run
+    report: EditReport
+    blend: np.ndarray | None = None
 
     def __repr__(self) -> str:
         source = self.source.settings
@@ -135,7 +137,7 @@ class EditResult(pages.EditContent, Result):
 
     @classmethod
     def read_files(cls, folder: Path) -> "EditResult":
-        """Read the files that `write_files` wrote to a folder."""
+        """Read the files of a folder that `save` wrote."""
         file = reading.read_json(folder / "edit.json", EditFile)
         source = Run.load(folder / "source")
         edited = Run.load(folder / "edited")

@@ -234,7 +234,7 @@ class Explanation(Saved):
 
     @classmethod
     def read_files(cls, folder: Path) -> "Explanation":
-        """Read the files that `write_files` wrote to a folder."""
+        """Read the files of a folder that `save` wrote."""
         file = reading.read_json(folder / "explain.json", ExplanationFile)
         image = reading.read_image(folder / "image.png", size=file.report.size)
         return cls(

@@ -16,7 +16,6 @@ from heedmap.io import reading
 from heedmap.io.schemas import (
     EditReport,
     GridReport,
-    Name,
     Note,
     Number,
     ResultFile,
@@ -56,7 +55,6 @@ class Place(Note, frozen=True):
 class CellRow(Place, frozen=True, kw_only=True):
     """A cell of a grid in `grid.json`."""
 
-    file: Name
     blended: bool
     report: EditReport
 
@@ -270,14 +268,13 @@ class Grid(Result):
         for seed, run in self.sources.items():
             parts |= within(f"sources/{seed}", run, overlays=False)
         cells: list[CellRow] = []
-        for cell, row in zip(self.cells, rows, strict=True):
+        for cell in self.cells:
             pair = cell.result
             parts |= within(cell.folder, pair.edited, overlays=False)
             parts[f"{cell.folder}/blend.png"] = pair.blend_image
             cells.append(
                 CellRow(
                     **cell.fields(),
-                    file=row["file"],
                     blended=pair.blend is not None,
                     report=pair.report,
                 )
@@ -292,7 +289,7 @@ class Grid(Result):
 
     @classmethod
     def read_files(cls, folder: Path) -> "Grid":
-        """Read the files that `write_files` wrote to a folder."""
+        """Read the files of a folder that `save` wrote."""
         file = reading.read_json(folder / "grid.json", GridFile)
         sources: dict[int, Run] = {}
         cells: list[Cell] = []

@@ -14,6 +14,7 @@ from heedmap.errors import ArgumentError, RunError, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import (
     Animation,
+    StepPictures,
     centred,
     mosaic_size,
     of_mosaic,
@@ -69,7 +70,7 @@ class RunFile(ResultFile, frozen=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Run(pages.RunContent, Result):
+class Run(Result):
     """One generated image with its maps, and all settings that generate it again.
 
     Its folder has `image.png` (with the settings as a `parameters` text chunk, unless it was edited
@@ -92,6 +93,12 @@ class Run(pages.RunContent, Result):
         input_image: the image of yours that was edited, as the model saw it; None of other runs.
     """
 
+    image: Image.Image
+    maps: HeatMaps
+    settings: Settings
+    negative_maps: HeatMaps | None = None
+    step_pictures: StepPictures | None = None
+    concepts: HeatMaps | None = None
     input_image: Image.Image | None = None
 
     def __repr__(self) -> str:
@@ -235,7 +242,7 @@ class Run(pages.RunContent, Result):
 
     @classmethod
     def read_files(cls, folder: Path) -> "Run":
-        """Read the files that `write_files` wrote to a folder."""
+        """Read the files of a folder that `save` wrote."""
         if not (folder / "run.json").is_file():
             raise RunError(
                 f"{folder} is not a run, edit or grid: expected a folder with run.json, such as "
