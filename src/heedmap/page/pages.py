@@ -258,8 +258,8 @@ def _page(
         *_SCRIPTS,
         data=as_script(data),
     )
-    room = limit - len(bare.encode()) - 700
-    data["maps"] = pack([_recordings(run) for run in runs], room)
+    budget = limit - len(bare.encode()) - 700
+    data["maps"] = pack([_recordings(run) for run in runs], budget)
     return assemble(
         "assets/page",
         title,

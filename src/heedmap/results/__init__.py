@@ -104,6 +104,7 @@ def json_part(
     name: str, schema: type[ResultFile], parts: Mapping[str, Any], **fields: Any
 ) -> dict[str, Any]:
     """Return the JSON file of a result as a part, which lists the files beside it, too."""
-    files = sorted(path for path, part in parts.items() if part is not None)
-    beside = [path for path in files if "/" not in path]
-    return {name: encode(schema(files=(*beside, name), **fields), name)}
+    paths = sorted(path for path in parts if "/" not in path)
+    files = [path for path in paths if parts[path] is not None]
+    file = schema(files=(*files, name), **fields)
+    return {name: encode(file, name)}

@@ -91,9 +91,21 @@ class EditResult(Result):
             quality = returned(back.psnr_db)
             panels.append(Panel("your image", enlarge(image), quality))
         panels += [
-            Panel("the source", enlarge(self.source.image), source),
-            Panel("the edit", enlarge(self.edited.image), edited),
-            Panel("the difference", enlarge(self.difference()), change),
+            Panel(
+                "the source",
+                enlarge(self.source.image),
+                source,
+            ),
+            Panel(
+                "the edit",
+                enlarge(self.edited.image),
+                edited,
+            ),
+            Panel(
+                "the difference",
+                enlarge(self.difference()),
+                change,
+            ),
         ]
         for heat, side in zip(heats, sides, strict=True):
             panels.append(Panel(f"{heat.label} ({side})", heat.render(low, top)))
@@ -228,7 +240,8 @@ def similarity(a: np.ndarray, b: np.ndarray, window: int) -> np.ndarray:
     c1 = 0.01**2
     c2 = 0.03**2
     equal = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
-    return equal / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
+    squares = mean_a**2 + mean_b**2 + c1
+    return equal / (squares * (var_a + var_b + c2))
 
 
 def _means(values: np.ndarray, window: int) -> np.ndarray:
