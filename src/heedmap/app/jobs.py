@@ -157,7 +157,6 @@ def end_jobs() -> None:
 
 MOST = 100  # results that are listed, the newest first
 _IMAGES = ("image.png", "edited/image.png", "grid.png")
-_FRAME = 900  # pixels of a page's height until it reports its own
 
 
 def names(folder: str | Path | None) -> list[str]:
@@ -211,7 +210,7 @@ def thumbnails(folder: str | Path | None) -> list[tuple[Image.Image, str]]:
 
 def page(path: Path, *, is_local: bool) -> str:
     """Read a result's page, in a sandboxed frame; it names its folder if that is local."""
-    frame = pages.frame((path / "index.html").read_text("utf-8"), height=_FRAME)
+    frame = pages.frame((path / "index.html").read_text("utf-8"))
     folder = f' data-folder="{html.escape(str(path))}"' if is_local else ""
     return f'<div class="page" data-result="{html.escape(path.name)}"{folder}>{frame}</div>'
 

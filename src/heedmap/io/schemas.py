@@ -15,8 +15,9 @@ from msgspec import Meta, Struct, field
 from heedmap.errors import ArgumentError, RunError, format_number
 from heedmap.options import BranchName, EditOptions, EditPurpose, GenerateOptions
 
-FORMAT = 4
+Format = Literal[4]
 """The format of the files that this version writes and reads."""
+FORMAT: Format = 4
 MAX_LAYERS = 1024
 MAX_LAYER_NAME = 512
 """Characters of a layer's name, or of a pattern for one."""
@@ -59,8 +60,20 @@ UNREADABLE = (msgspec.MsgspecError, ArgumentError, UnicodeError, RecursionError)
 """The errors of JSON that does not fit a schema."""
 
 
-class Note(Struct, frozen=True, kw_only=True):
+class Note(Struct, frozen=True):
     """A part of a JSON file."""
+
+
+class ResultFile(Note, frozen=True, kw_only=True):
+    """The JSON file of a result, which also lists the files of its folder.
+
+    Attributes:
+        format: the format of this and the other files.
+        files: the names of the files in the folder, without those in inner folders.
+    """
+
+    format: Format = FORMAT
+    files: tuple[Name, ...]
 
 
 def to_json(value: object) -> Any:
@@ -104,17 +117,14 @@ def decode_array(kind: type, value: object) -> Any:
     import numpy as np
 
     array = msgspec.convert(value, _Array)
-    return (
-        np.frombuffer(array.float32, dtype="<f4")
-        .reshape(array.shape)
-        .astype(np.float64)
-    )
+    numbers = np.frombuffer(array.float32, dtype="<f4")
+    return numbers.reshape(array.shape).astype(np.float64)
 
 
 # --- settings ---------------------------------------------------------------------------------
 
 
-class Scheduler(Note, frozen=True, kw_only=True):
+class Scheduler(Note, frozen=True):
     """The class and the whole configuration of a scheduler (`pipelines.arguments`)."""
 
     kind: Name = field(name="class")
@@ -136,7 +146,7 @@ class SavedEdit(EditOptions):
     self_replace: Window = (0.0, 0.0)
 
 
-class Mask(Note, frozen=True, kw_only=True):
+class Mask(Note, frozen=True):
     """A mask of a region, written by `maps.masks.packed`.
 
     Attributes:
@@ -196,7 +206,7 @@ WordEditNoted = Reweighted | Confined | Ruled
 """An edit of the attention of a word."""
 
 
-class InputImageSettings(Note, frozen=True, kw_only=True):
+class InputImageSettings(Note, frozen=True):
     """An image of the user's that was located or edited.
 
     Attributes:
@@ -208,7 +218,7 @@ class InputImageSettings(Note, frozen=True, kw_only=True):
     sha256: Name
 
 
-class Versions(Note, frozen=True, kw_only=True):
+class Versions(Note, frozen=True):
     """The versions of the software."""
 
     heedmap: Name
@@ -297,7 +307,7 @@ class Settings(GenerateOptions):
 # --- reports ----------------------------------------------------------------------------------
 
 
-class Measures(Note, frozen=True, kw_only=True):
+class Measures(Note, frozen=True):
     """The change of a part of an image.
 
     Attributes:
@@ -319,7 +329,7 @@ def returned(psnr_db: float | None) -> str:
     return f"is reconstructed {'exactly' if exact else f'at {psnr_db:.1f} dB (PSNR)'}"
 
 
-class Change(Note, frozen=True, kw_only=True):
+class Change(Note, frozen=True):
     """The change of an image inside a region and outside of it, each a `Measures`.
 
     The region is the mask of the blend, or else the masks of the changed words. The values of a
@@ -334,12 +344,8 @@ class Change(Note, frozen=True, kw_only=True):
     inside: Measures
     outside: Measures
 
-    def sides(self) -> dict[str, Measures]:
-        """Return both by name, "inside" and "outside"."""
-        return {"inside": self.inside, "outside": self.outside}
 
-
-class ChangedWords(Note, frozen=True, kw_only=True):
+class ChangedWords(Note, frozen=True):
     """The numbers of the words that were changed, in the source and in the edited prompt."""
 
     source: Numbers
@@ -387,7 +393,7 @@ class EditReport(Note, frozen=True, kw_only=True):
     notes: Words | None = None
 
 
-class GridReport(Note, frozen=True, kw_only=True):
+class GridReport(Note, frozen=True):
     """The arguments of a grid, which hold for all cells.
 
     Attributes:

@@ -22,7 +22,7 @@ from typing import Any
 from PIL import Image
 
 from heedmap.errors import RunError
-from heedmap.io.reading import path_of, reason_of
+from heedmap.io.reading import path_of
 
 _NAME = 50  # characters of the target's name in that of the temporary folder
 _SLUG = 200  # bytes
@@ -155,5 +155,5 @@ def _write_errors(path: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise WriteError(
-            f"{path} cannot be written ({reason_of(error)}): choose another place"
+            f"{path} cannot be written ({error}): choose another place"
         ) from error

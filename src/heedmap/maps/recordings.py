@@ -37,6 +37,7 @@ from heedmap.io.schemas import (
     MAX_LAYERS,
     MAX_STEPS,
     MAX_TOKENS,
+    Format,
     Number,
     SideLength,
     Small,
@@ -154,7 +155,7 @@ class Layer:
 class RecordingFile(Struct, frozen=True):
     """The description of the arrays in `maps.safetensors`."""
 
-    format: int
+    format: Format
     layers: Annotated[tuple[Layer, ...], Meta(min_length=1, max_length=MAX_LAYERS)]
     keep: tuple[Axis, ...]
     timesteps: Annotated[tuple[Number, ...], Meta(min_length=1, max_length=MAX_STEPS)]

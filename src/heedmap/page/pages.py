@@ -12,166 +12,140 @@ import io
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 from PIL import Image
 
 from heedmap.errors import as_sentence, format_number, plural
 from heedmap.figures import overlays
 from heedmap.figures.overlays import StepPictures, tiles
-from heedmap.io.schemas import EditReport, Settings, returned, to_json
+from heedmap.io.schemas import EditReport, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.options import MASK_THRESHOLD, EditPurpose, Share
+from heedmap.options import MASK_THRESHOLD, EditPurpose
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words
 from heedmap.text.prompts import is_content, untaught_warnings
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
 
+if TYPE_CHECKING:
+    from heedmap.results.ablations import Ablation
+    from heedmap.results.edits import EditResult
+    from heedmap.results.runs import Run
+
 LIMIT = 8_000_000
 SMALL_LIMIT = 3_000_000
 """Bytes of a page; the smaller limit holds if no image has more than 256×256 pixels."""
 MASK_SIDE = 256  # the most pixels on the short side
 _SCRIPTS = (
-    "dom",
-    "maps",
-    "drawing",
-    "model",
-    "words",
-    "pictures",
-    "overview",
-    "controls",
-    "page",
+    "assets/maps",
+    "assets/drawing",
+    "assets/model",
+    "assets/words",
+    "assets/pictures",
+    "assets/overview",
+    "assets/controls",
 )
 
 
-@dataclass(frozen=True, eq=False)
-class RunContent:
-    """The content of a run's page; `results.runs.Run` describes it."""
-
-    image: Image.Image
-    maps: HeatMaps
-    settings: Settings
-    negative_maps: HeatMaps | None = None
-    step_pictures: StepPictures | None = None
-    concepts: HeatMaps | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class EditContent:
-    """The content of an edit's page; `results.edits.EditResult` describes it."""
-
-    source: RunContent
-    edited: RunContent
-    report: EditReport
-    blend: np.ndarray | None = None
-
-
-def run_page(run: RunContent, *, limit: int | None = None) -> str:
+def run_page(run: "Run", *, limit: int | None = None) -> str:
     """Return the page of a run, of at most `limit` bytes. Default: by the size of the images.
 
     If the maps do not fit, it shows windows of steps, or the mean over heads or steps.
     """
-    return _page([run], limit, run.settings.prompt)
+    return _page([run], run.settings.prompt, limit)
 
 
 def pairs_page(
-    pairs: Iterable[tuple[str, EditContent]],
+    pairs: Iterable[tuple[str, "EditResult"]],
     *,
     title: str = "",
     grid: Mapping[str, Any] | None = None,
-    limit: int | None = None,
 ) -> str:
     """Return the page of edits: source and target side by side, wipe, difference, blend mask.
 
     Args:
         pairs: the label of each edit, such as "red ×2", and the edit.
         title: the title of the page. Default: the prompt of the last edit.
-        grid: the labels of `columns`; `rows`, each a label, None for the source, and the numbers of
-            edits; and a `note` above the grid.
-        limit: as in `run_page`.
+        grid: the labels of `columns`; and `rows`, each a label, None for the source, and the
+            numbers of edits.
     """
-    runs: list[RunContent] = []
+    runs: list[Run] = []
     edits: list[dict[str, Any]] = []
     for label, pair in pairs:
         runs += [run for run in (pair.source, pair.edited) if run not in runs]
+        blend = None
+        if pair.blend is not None:
+            blend = link(Image.fromarray(pair.blend), "png")
         edits.append(
             {
                 "label": label,
                 "source": runs.index(pair.source),  # edits of one source share its run
                 "edited": runs.index(pair.edited),
-                "blend": None
-                if pair.blend is None
-                else link(Image.fromarray(pair.blend), "png"),
+                "blend": blend,
                 **edit_summary(pair),
             }
         )
-    return _page(runs, limit, title or runs[-1].settings.prompt, pairs=edits, grid=grid)
+    return _page(
+        runs,
+        title or runs[-1].settings.prompt,
+        pairs=edits,
+        grid=grid,
+    )
 
 
-def ablation_page(
-    word: str,
-    run: RunContent,
-    without: Mapping[Any, RunContent],
-    findings: Mapping[Any, Mapping[str, Any]],
-) -> str:
-    """Return the page of an ablation: the image with and without the word, the heat, the change.
-
-    Args:
-        word: the word.
-        run: the run with it.
-        without: the run without it, by way.
-        findings: the verdict (`why`) and the `agreement` of each way, as plain JSON types.
-    """
+def ablation_page(ablation: "Ablation") -> str:
+    """Return the page of an ablation: the image with and without the word, the heat, the change."""
+    run = ablation.run
     table = run.maps.tokens
     pairs = [
         {
             "way": way,
             "words": _equal_words(table, other.maps.tokens),
-            **findings[way],
+            "why": ablation.verdict(way),
+            "agreement": to_json(ablation.agreement[way]),
         }
-        for way, other in without.items()
+        for way, other in ablation.without.items()
     ]
-    numbers = [one.number for place in table.matches(word) for one in place]
+    matches = table.matches(ablation.word)
+    numbers = [word.number for place in matches for word in place]
     return _page(
-        [run, *without.values()],
-        None,
+        [run, *ablation.without.values()],
         run.settings.prompt,
         pairs=pairs,
-        ablation={"word": word, "numbers": numbers},
+        ablation={"word": ablation.word, "numbers": numbers},
     )
 
 
 def explanation_page(content: Mapping[str, Any], image: Image.Image) -> str:
     """Return the page of an explanation: the content of `explain.json`, and the image."""
     report = content["report"]
-    return document(
-        page_part("board/board.html"),
-        f"{report['word']} at {report['at'][0]},{report['at'][1]}",
-        page_part("assets/base.css") + page_part("board/board.css"),
-        page_part("assets/dom.js") + page_part("board/board.js") + "dom.bindFrame();\n",
+    x, y = report["at"]
+    return assemble(
+        "board/board",
+        f"{report['word']} at {x},{y}",
         picture=link(overlays.enlarge(image, short_side=1), "png", optimize=True),
         data=as_script(content),
     )
 
 
-def frame(text: str, *, height: int = 900) -> str:
+def frame(text: str) -> str:
     """Return a sandboxed frame that shows a page."""
     return (
         f'<iframe srcdoc="{html.escape(text)}" sandbox="allow-scripts allow-downloads" '
-        f'allow="clipboard-write" title="heedmap" style="width:100%;height:{height}px;border:0">'
+        f'allow="clipboard-write" title="heedmap" style="width:100%;height:900px;border:0">'
         "</iframe>"
     )
 
 
-def preview(result: object, sheet: Image.Image, limit: int = 190_000) -> str:
-    """Return HTML of a result's sheet for a notebook, in at most about `limit` characters."""
+def preview(result: object, sheet: Image.Image) -> str:
+    """Return HTML of a result's sheet for a notebook, in at most about 190,000 characters."""
     side = 1600
-    while len(url := link(overlays.shrunk(sheet, side), "webp", quality=80)) > limit:
+    while len(url := link(overlays.shrunk(sheet, side), "webp", quality=80)) > 190_000:
         side = side * 3 // 4
     return (
         f'<img alt="{html.escape(repr(result))}" src="{url}" style="max-width:100%"><br>'
@@ -180,6 +154,27 @@ def preview(result: object, sheet: Image.Image, limit: int = 190_000) -> str:
 
 
 # --- documents --------------------------------------------------------------------------------
+
+
+def assemble(name: str, title: str, *scripts: str, **parts: str) -> str:
+    """Fill the template of a page with its style and scripts.
+
+    Args:
+        name: the path of its HTML, style and last script within this folder, without an ending.
+        title: as in `document`.
+        scripts: the paths of its other scripts, without an ending.
+        parts: as in `document`.
+    """
+    paths = ("assets/dom", *scripts, name)
+    script = "".join(page_part(f"{path}.js") for path in paths)
+    style = page_part("assets/base.css") + page_part(f"{name}.css")
+    return document(
+        page_part(f"{name}.html"),
+        title,
+        style,
+        script,
+        **parts,
+    )
 
 
 def document(
@@ -196,24 +191,21 @@ def document(
     The title is plain text; other parts are HTML, or JSON from `as_script`. `images` are the
     sources of images that the page may load.
     """
-    style_hash, script_hash = (
-        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for text in (style, script)
-    )
-    policy = (
-        f"default-src 'none'; img-src {images}; style-src 'sha256-{style_hash}'; "
-        f"script-src 'sha256-{script_hash}'; base-uri 'none'; form-action 'none'"
-    )
-    title = html.escape(title.encode("utf-8", "replace").decode("utf-8"))
-    every = {
-        "title": title,
-        "policy": policy,
+    parts |= {
+        "title": html.escape(title.encode("utf-8", "replace").decode("utf-8")),
+        "policy": f"default-src 'none'; img-src {images}; style-src {_source(style)}; "
+        f"script-src {_source(script)}; base-uri 'none'; form-action 'none'",
         "style": style,
         "script": script,
-        **parts,
     }
     # In one pass: a part may contain braces.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: every[place[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
+
+
+def _source(text: str) -> str:
+    """Return the source of a style or script, as a policy allows it."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 def page_part(name: str) -> str:
@@ -224,12 +216,12 @@ def page_part(name: str) -> str:
 def link(image: Image.Image, kind: str, **options: Any) -> str:
     """Return an image as a data URL."""
     file = io.BytesIO()
-    image.save(file, kind.upper(), **options)
+    image.save(file, kind, **options)
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _page(
-    runs: Sequence[RunContent], limit: int | None, title: str, **content: Any
+    runs: Sequence["Run"], title: str, limit: int | None = None, **content: Any
 ) -> str:
     """Return a page of runs; `content` are the pairs, the grid or the ablation."""
     pixels = max(math.prod(run.image.size) for run in runs)
@@ -260,44 +252,48 @@ def _page(
             "hues": overlays.HUES,
         },
     }
-    script = "".join(page_part(f"assets/{name}.js") for name in _SCRIPTS)
-    style = page_part("assets/base.css") + page_part("assets/page.css")
-    template = page_part("assets/page.html")
-    used = len((template + style + script).encode()) + len(as_script(data)) + 1000
-    data["maps"] = pack([*map(_recordings, runs)], limit - used)
-    return document(template, title, style, script, data=as_script(data))
+    bare = assemble(
+        "assets/page",
+        title,
+        *_SCRIPTS,
+        data=as_script(data),
+    )
+    budget = limit - len(bare.encode()) - 700
+    data["maps"] = pack([_recordings(run) for run in runs], budget)
+    return assemble(
+        "assets/page",
+        title,
+        *_SCRIPTS,
+        data=as_script(data),
+    )
 
 
-def _recordings(run: RunContent) -> dict[str, Recording]:
+def _recordings(run: "Run") -> dict[str, Recording]:
     """Return the recordings of a run's prompts that have the layers and steps of the first."""
     first = run.maps.recording
-    every = {
-        "prompt": run.maps,
-        "negative": run.negative_maps,
-        "concepts": run.concepts,
-    }
-    recordings = {
-        name: maps.recording for name, maps in every.items() if maps is not None
-    }
-    # A negative prompt has fewer if guidance was off.
-    like = (
-        first.layers,
-        first.timesteps,
-    )
-    return {
-        name: one
-        for name, one in recordings.items()
-        if (one.layers, one.timesteps) == like
-    }
+    recordings = {"prompt": first}
+    for name, maps in (("negative", run.negative_maps), ("concepts", run.concepts)):
+        if maps is not None:
+            other = maps.recording
+            # A negative prompt has fewer if guidance was off.
+            if (other.layers, other.timesteps) == (first.layers, first.timesteps):
+                recordings[name] = other
+    return recordings
 
 
 def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:
     """Return an image as a data URL, and whether it is exact: it is if it fits into the budget."""
     opaque = overlays.to_rgb(image)
-    exact = link(opaque, "png", optimize=True)
-    if len(exact) <= budget:
-        return {"picture": exact, "exact": True}
-    return {"picture": link(opaque, "webp", quality=90, method=4), "exact": False}
+    picture = link(opaque, "png", optimize=True)
+    exact = len(picture) <= budget
+    if not exact:
+        picture = link(
+            opaque,
+            "webp",
+            quality=90,
+            method=4,
+        )
+    return {"picture": picture, "exact": exact}
 
 
 def masks_data(maps: HeatMaps, budget: int) -> list[dict[str, Any]]:
@@ -305,33 +301,39 @@ def masks_data(maps: HeatMaps, budget: int) -> list[dict[str, Any]]:
 
     There are none without refined maps, or if they do not fit into the budget.
     """
+    if maps.recording.refined is None:
+        return []
     part = min(1.0, MASK_SIDE / min(maps.recording.size))
     w, h = (round(part * side) for side in maps.recording.size)
     masks: list[dict[str, Any]] = []
-    for words in maps.tokens.phrases if maps.recording.refined is not None else ():
+    for words in maps.tokens.phrases:
         mask = overlays.resize_map(maps.at(words[0].number).soft_mask(), (w, h))
         image = Image.fromarray(np.rint(mask * 255).astype(np.uint8))
         numbers = [word.number for word in words]
         masks.append({"words": numbers, "picture": link(image, "png", optimize=True)})
-    return masks if sum(len(one["picture"]) for one in masks) <= budget else []
+    return masks if sum(len(mask["picture"]) for mask in masks) <= budget else []
 
 
 def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None:
     """Return a mosaic of the images of a run's steps, halved until its URL fits the budget."""
-    while steps is not None:
-        picture = link(steps.mosaic(), "webp", quality=85, method=4)
-        if len(picture) <= budget or min(steps.size) < 16:
-            across, _ = tiles(len(steps.frames))
-            return {
-                "picture": picture,
-                "across": across,
-                "size": steps.size,
-                "shows": steps.shows,
-            }
-        steps = StepPictures(
-            tuple(frame.reduce(2) for frame in steps.frames), steps.shows
-        )
-    return None
+    if steps is None:
+        return None
+    picture = link(
+        steps.mosaic(),
+        "webp",
+        quality=85,
+        method=4,
+    )
+    if len(picture) > budget and min(steps.size) >= 16:
+        frames = tuple(frame.reduce(2) for frame in steps.frames)
+        return steps_data(StepPictures(frames, steps.shows), budget)
+    across, _ = tiles(len(steps.frames))
+    return {
+        "picture": picture,
+        "across": across,
+        "size": steps.size,
+        "shows": steps.shows,
+    }
 
 
 def _colours(name: str) -> str:
@@ -342,43 +344,35 @@ def _colours(name: str) -> str:
 # --- texts and numbers ------------------------------------------------------------------------
 
 
-def run_summary(run: RunContent) -> dict[str, Any]:
+def run_summary(run: "Run") -> dict[str, Any]:
     """Return the texts about a run.
 
-    `own` is "located" or "edited" if the run uses an image of the user's; `shareOf` is the
-    share that the maps hold; `model` is the option that `repeat` and `explain` need if the model
-    had no name; `rest` is the word shown at first.
+    `shareOf` is the share that the maps hold; `model` is the option that `repeat` and `explain`
+    need if the model had no name; `rest` is the word shown at first.
     """
     settings = run.settings
     share = run.maps.recording.share_of
     table = run.maps.tokens
-    weights = []
-    unknown = settings.untaught or ()
+    negative = settings.negative or ""
     notes = untaught_warnings(
-        unknown, [table.prompt], settings.negative or "", settings.concepts
+        settings.untaught or (), [table.prompt], negative, settings.concepts
     )
     if settings.nsfw_content_detected:
         notes.append("the safety checker replaced this image with black")
+    weights: Mapping[int, float] = {}
     if settings.edit is None:
-        weights = _by_word(
-            table, token_weights(parse_weights(settings.prompt).spans, table)
-        )
+        weights = token_weights(parse_weights(settings.prompt).spans, table)
     return {
-        "settings": settings_rows(settings, share),
+        "settings": to_json(settings),
         "model": "--model MODEL" if settings.model == settings.pipeline else "",
         "untaught": " ".join(map(as_sentence, notes)),
         "shareOf": share,
-        "own": "located"
-        if settings.located
-        else "edited"
-        if settings.input_image
-        else "",
-        "weights": weights,
+        "weights": _by_word(table, weights),
         "rest": strongest_word(run.maps),
     }
 
 
-def edit_summary(pair: EditContent) -> dict[str, Any]:
+def edit_summary(pair: "EditResult") -> dict[str, Any]:
     """Return the texts about an edit: its words and weights, its reason and its tables."""
     about = pair.report
     table = pair.edited.maps.tokens
@@ -410,14 +404,12 @@ def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> int | None:
 
     It is one of `among` if any of these is a content word; None if there are no words.
     """
-    words = [word for word in maps.words if is_content(word.text)] or maps.words
-    numbers = [word.number for word in words if not among or word.number in among]
-    numbers = numbers or [word.number for word in words]
     plain = maps.without_shared_scale()
-    heats = {number: plain.at(number) for number in numbers}
+    words = [word for word in maps.words if is_content(word.text)] or maps.words
+    words = [word for word in words if word.number in among] or words
     return max(
-        numbers,
-        key=lambda number: np.std(heats[number].values, dtype=float),
+        (word.number for word in words),
+        key=lambda number: np.std(plain.at(number).values, dtype=float),
         default=None,
     )
 
@@ -439,27 +431,26 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
         "kind": report.kind,
         "what changes": report.purpose and _PURPOSES[report.purpose],
         "region from the maps of": report.masked_by,
-        "your image": None if back is None else returned(back.psnr_db),
+        "your image": back and returned(back.psnr_db),
         "attention changed": f"{report.moved:.1%}",
         "source's cross-attention": _window(report.options.cross_replace),
         "source's self-attention": _window(report.options.self_replace),
         "attention edited (layers × steps)": plural(report.sites, "time"),
         "self-attention copied (layers × steps)": plural(report.self_sites, "time"),
     }
-    formats = {"mse": ".2g", "psnr_db": ".1f", "ssim": "z.2f"}
-    changes = [
-        [
-            f"{side} of {region}",
-            f"{part.share * 100:.0f}\u00a0%",
-            *(
-                "–" if (value := getattr(part, name)) is None else f"{value:{form}}"
-                for name, form in formats.items()
-            ),
-        ]
-        for side, part in report.change.sides().items()
-    ]
+    changes: list[list[str]] = []
+    for side, part in structs.asdict(report.change).items():
+        row = [f"{side} of {region}", f"{part.share * 100:.0f}\u00a0%"]
+        for name, form in (("mse", ".2g"), ("psnr_db", ".1f"), ("ssim", ".2f")):
+            row.append(format_figure(getattr(part, name), form))
+        changes.append(row)
     attention = [[name, text] for name, text in rows.items() if text is not None]
     return {"change": changes, "attention": attention}
+
+
+def format_figure(value: float | None, form: str) -> str:
+    """Write a figure of a table; a dash if it is not defined."""
+    return "–" if value is None else format_number(value, form)
 
 
 def _window(window: tuple[float, float]) -> str:
@@ -475,48 +466,3 @@ _PURPOSES: Mapping[EditPurpose, str] = {
     "size": "a size",
     "colour": "a colour",
 }
-_LABELS = {
-    "batch_place": "position in batch",
-    "card": "the model's card",
-    "defaults": "default values",
-    "pipeline": "the pipeline",
-    "located": "image searched",
-    "share_of": "values are shares of",
-    "untaught": "words not in training",
-}
-
-
-def settings_rows(
-    settings: Settings, share: Share | None = None
-) -> list[tuple[str, str]]:
-    """List the settings that have a value as table rows, with the share that the maps hold."""
-    first = {"prompt": settings.prompt, "seed": settings.seed}
-    values: dict[str, Any] = {**first, **to_json(settings)}
-    values["size"] = "{}×{}".format(*settings.size)
-    values["share_of"] = share
-    for name in ("text", "limit"):  # the prompt without weights; the bytes of maps
-        del values[name]
-    values["defaults"] = [
-        f"{name} of {_LABELS.get(by, by)}" for name, by in settings.defaults.items()
-    ]
-    rows = [
-        (_LABELS.get(name, name), _text(one))
-        for name, one in values.items()
-        if one is not None
-    ]
-    # A mask has many bits.
-    return [
-        (name, text if len(text) < 1000 else f"{text[:1000]}…")
-        for name, text in rows
-        if text
-    ]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(
-            f"{_LABELS.get(name, name)}: {_text(one)}"
-            for name, one in value.items()
-            if one is not None
-        )
-    return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)

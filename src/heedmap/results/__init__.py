@@ -4,41 +4,60 @@ Nothing here imports torch: saved results open without a model.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from msgspec import Struct
+import numpy as np
 from PIL import Image
 
 from heedmap.figures import plots
+from heedmap.figures.overlays import png
 from heedmap.io.reading import path_of
-from heedmap.io.schemas import Name, encode
+from heedmap.io.schemas import ResultFile, encode
 from heedmap.io.writing import whole_folder
+from heedmap.maps.recordings import Recording
 from heedmap.page import pages
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Files = tuple[Name, ...]
-"""The names of the files in a folder, without those in inner folders."""
-
 
 class Saved(ABC):
     """A result that is saved as a folder."""
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, *, overlays: bool = True) -> Path:
         """Write the result to a folder, whole or not at all, and return the folder.
 
         Args:
             folder: new or empty; the class lists the files in it.
+            overlays: if True, write the page, the sheets, and of a run the overlays of the first 75
+                words; `heedmap inspect` draws the overlays from the other files, too.
 
         Raises:
             ArgumentError: if `folder` is not a path.
             RunError: if the folder is not empty, or cannot be written.
         """
         with whole_folder(folder) as partial:
-            self.write_files(partial)
+            self.write_files(partial, overlays=overlays)
         return Path(folder)
+
+    def write_files(self, folder: Path, *, overlays: bool = True) -> None:
+        """Write the files of the result to a folder; with `overlays`, the pages and sheets."""
+        for name, part in self.parts(overlays).items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            match part:
+                case bytes():
+                    path.write_bytes(part)
+                case Image.Image():
+                    path.write_bytes(png(part))
+                case Recording():
+                    part.save(path)
+                case None:
+                    pass
+                case _:
+                    np.save(path, part, allow_pickle=False)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -51,13 +70,13 @@ class Saved(ABC):
         return cls.read_files(path_of(folder))
 
     @abstractmethod
-    def write_files(self, folder: Path) -> None:
-        """Write the files of the result to a folder."""
+    def parts(self, overlays: bool) -> Mapping[str, Any]:
+        """Return the content of each file by its path in the folder; None is left out."""
 
     @classmethod
     @abstractmethod
     def read_files(cls, folder: Path) -> Self:
-        """Read the files that `write_files` wrote to a folder."""
+        """Read the files of a folder that `save` wrote."""
 
 
 class Result(Saved):
@@ -75,7 +94,17 @@ class Result(Saved):
         return pages.preview(self, self.sheet())
 
 
-def write_json(path: Path, schema: type[Struct], **fields: Any) -> None:
-    """Write a JSON file that also lists the other files of its folder."""
-    names = sorted(one.name for one in path.parent.iterdir() if one.is_file())
-    path.write_bytes(encode(schema(files=(*names, path.name), **fields), path.name))
+def within(folder: str, result: Saved, overlays: bool) -> dict[str, Any]:
+    """Return the parts of a result in an inner folder."""
+    parts = result.parts(overlays)
+    return {f"{folder}/{name}": part for name, part in parts.items()}
+
+
+def json_part(
+    name: str, schema: type[ResultFile], parts: Mapping[str, Any], **fields: Any
+) -> dict[str, Any]:
+    """Return the JSON file of a result as a part, which lists the files beside it, too."""
+    paths = sorted(path for path in parts if "/" not in path)
+    files = [path for path in paths if parts[path] is not None]
+    file = schema(files=(*files, name), **fields)
+    return {name: encode(file, name)}

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from PIL import Image
 
-from heedmap.checks import check_one_of
-from heedmap.errors import ArgumentError, format_number, quoted
+from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import overlays, plots
+from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
-from heedmap.io.schemas import FORMAT, Note, Text, to_json
+from heedmap.io.schemas import Note, ResultFile, Text, to_json
 from heedmap.maps.heatmaps import scale_name
 from heedmap.maps.recordings import is_even, rank_correlation, ranks
 from heedmap.page import pages
-from heedmap.results import Files, Result, write_json
+from heedmap.results import Result, json_part, within
+from heedmap.results.edits import draw_change, pixel_change
 from heedmap.results.runs import Run
 from heedmap.text.weights import leave_out, parse_weights
 
@@ -35,7 +36,7 @@ _VERDICTS = {  # by the least AUC of the heat
 }
 
 
-class Agreement(Note, frozen=True, kw_only=False):
+class Agreement(Note, frozen=True):
     """The agreement of a map with the change of the image, both on the grid of the map.
 
     Attributes:
@@ -48,11 +49,8 @@ class Agreement(Note, frozen=True, kw_only=False):
     auc: float | None
 
     def __str__(self) -> str:
-        rank, auc = (
-            "–" if one is None else format_number(one, ".2f")
-            for one in (self.rank, self.auc)
-        )
-        return f"rank {rank}, AUC {auc}"
+        rank = pages.format_figure(self.rank, ".2f")
+        return f"rank {rank}, AUC {pages.format_figure(self.auc, '.2f')}"
 
 
 class CausalAgreement(Note, frozen=True, kw_only=True):
@@ -73,11 +71,9 @@ class CausalAgreement(Note, frozen=True, kw_only=True):
     mask: Agreement
 
 
-class AblationFile(Note, frozen=True, kw_only=True):
+class AblationFile(ResultFile, frozen=True):
     """The content of `ablate.json`; a loaded ablation computes `agreement` again."""
 
-    format: int = FORMAT
-    files: Files
     word: Text
     agreement: Mapping[Way, CausalAgreement]
 
@@ -111,12 +107,7 @@ class Ablation(Result):
 
     def difference(self, way: Way) -> np.ndarray:
         """Return |x − x₋word| of each pixel, the mean over the colours: float32 (H, W), 0 to 1."""
-        check_one_of("way", way, WAYS)
-        images = (overlays.to_rgb(run.image) for run in (self.run, self.without[way]))
-        before, after = (np.asarray(image, dtype=np.int16) for image in images)
-        return (np.abs(before - after).sum(axis=-1) / np.float32(3 * 255)).astype(
-            np.float32
-        )
+        return pixel_change(self.run.image, self.without[way].image)
 
     @cached_property
     def agreement(self) -> dict[Way, CausalAgreement]:
@@ -135,13 +126,14 @@ class Ablation(Result):
             values = self.difference(way)
             change = overlays.resize_map(values, grid)
             region = changed_region(change)
+            parts = {
+                name: Agreement(rank_correlation(one, change), auc(one, region))
+                for name, one in maps.items()
+            }
             agreements[way] = CausalAgreement(
                 largest=float(values.max()),
                 mean=float(values.mean(dtype=np.float64)),
-                **{
-                    name: Agreement(rank_correlation(one, change), auc(one, region))
-                    for name, one in maps.items()
-                },
+                **parts,
             )
         return agreements
 
@@ -175,64 +167,69 @@ class Ablation(Result):
         heat = self.run.maps[self.word]
         prompt = self.run.settings.prompt
         name = heat.label
-        low, high = heat.value_range()
-        shorter = self.without["prompt"].settings.prompt
-        without = self.without["attention"].image, self.without["prompt"].image
+        ends = heat.value_range()
+        attention = self.without["attention"]
+        shorter = self.without["prompt"]
         panels = [
-            plots.Panel("the image", self.run.image, prompt),
-            plots.Panel(f"no attention to {name}", without[0], "probabilities at 0"),
-            plots.Panel(f"{name} is not in the prompt", without[1], shorter),
-            plots.Panel(
-                f"heat of {name}", heat.render(low, high), f"up to {heat.extremum:.2g}"
+            Panel("the image", self.run.image, prompt),
+            Panel(f"no attention to {name}", attention.image, "probabilities at 0"),
+            Panel(
+                f"{name} is not in the prompt", shorter.image, shorter.settings.prompt
             ),
+            Panel(f"heat of {name}", heat.render(*ends), f"up to {heat.extremum:.2g}"),
         ]
         for way, change in self.agreement.items():
             note = f"up to {change.largest:.0%} of full range; with the heat: {change.heat}"
-            panels.append(
-                plots.Panel("change of the image", self._heat_of_change(way), note)
-            )
-        top = max(change.largest for change in self.agreement.values())
+            panels.append(Panel("change of the image", self._draw_change(way), note))
+        scale = scale_name(f"the heat of {name}", heat.share_of)
         bars = [
-            plots.ScaleBar(
-                scale_name(f"the heat of {name}", heat.share_of), (low, high)
-            ),
-            plots.ScaleBar("change, of full range", ("0", f"{top:.0%}"), alone=True),
+            ScaleBar(scale, ends),
+            ScaleBar("change, of full range", ("0", f"{self._top:.0%}"), alone=True),
         ]
+        title = f"{prompt}, without {name}"
         return plots.draw_panels(
-            panels, title=f"{prompt}, without {name}", bars=bars, columns=3
+            panels,
+            title=title,
+            bars=bars,
+            columns=3,
         )
 
     def page(self) -> str:
         """Return the page: one HTML file that needs nothing else."""
-        findings = {
-            way: {"why": self.verdict(way), "agreement": to_json(agreement)}
-            for way, agreement in self.agreement.items()
-        }
-        return pages.ablation_page(self.word, self.run, self.without, findings)
+        return pages.ablation_page(self)
 
-    def _heat_of_change(self, way: Way) -> Image.Image:
-        """Draw the change in a way, on one scale for both."""
-        top = max(1 / 255, *(change.largest for change in self.agreement.values()))
-        return overlays.heat(self.difference(way), self.run.image.size, low=0, high=top)
+    @property
+    def _top(self) -> float:
+        """The end of the one scale of both changes."""
+        return max(change.largest for change in self.agreement.values())
 
-    def write_files(self, folder: Path) -> None:
-        """Write the files of the result to a folder."""
-        self.run.write_files(folder / "run")
+    def _draw_change(self, way: Way) -> Image.Image:
+        return draw_change(self.difference(way), self._top)
+
+    def parts(self, overlays: bool) -> dict[str, Any]:
+        """Return the content of each file by its path in the folder."""
+        parts = within("run", self.run, overlays)
         for way, run in self.without.items():
-            run.write_files(folder / way)
-            np.save(folder / f"{way}.npy", self.difference(way), allow_pickle=False)
-            (folder / f"{way}.png").write_bytes(overlays.png(self._heat_of_change(way)))
-        (folder / "sheet.png").write_bytes(overlays.png(self.sheet()))
-        (folder / "index.html").write_text(self.page(), encoding="utf-8")
+            parts |= within(way, run, overlays)
+            parts[f"{way}.npy"] = self.difference(way)
+            parts[f"{way}.png"] = self._draw_change(way)
+        if overlays:
+            parts["sheet.png"] = self.sheet()
+            parts["index.html"] = self.page().encode()
         values = {"word": self.word, "agreement": self.agreement}
-        write_json(folder / "ablate.json", AblationFile, **values)
+        return parts | json_part(
+            "ablate.json",
+            AblationFile,
+            parts,
+            **values,
+        )
 
     @classmethod
     def read_files(cls, folder: Path) -> "Ablation":
-        """Read the files that `write_files` wrote to a folder."""
+        """Read the files of a folder that `save` wrote."""
         file = reading.read_json(folder / "ablate.json", AblationFile)
-        without: dict[Way, Run] = {way: Run.load(folder / way) for way in WAYS}
-        return cls(file.word, Run.load(folder / "run"), without)
+        run = Run.load(folder / "run")
+        return cls(file.word, run, {way: Run.load(folder / way) for way in WAYS})
 
 
 def shorter_prompt(run: object, word: str) -> tuple[Run, str]:
@@ -242,8 +239,9 @@ def shorter_prompt(run: object, word: str) -> tuple[Run, str]:
         ArgumentError: if it is not a run that `generate` made, or nothing is left of the prompt.
         WordError: if the prompt has no such word, or the model did not read it.
     """
-    origins = ("edit", "input_image", "located")
-    if not isinstance(run, Run) or any(getattr(run.settings, one) for one in origins):
+    if not isinstance(run, Run) or (
+        run.settings.edit or run.settings.input_image or run.settings.located
+    ):
         raise ArgumentError(
             "ablate needs a run that was generated from its prompt alone, not an edit, a grid or a "
             "located image; of an edit, pass its source"

@@ -3,36 +3,34 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageChops
 
-from heedmap.errors import ArgumentError, quoted
-from heedmap.figures import plots
-from heedmap.figures.overlays import centred, colour, enlarge, png
+from heedmap.errors import quoted
+from heedmap.figures import overlays, plots
+from heedmap.figures.overlays import centred, enlarge, to_rgb
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
-from heedmap.io.schemas import FORMAT, Change, EditReport, Measures, Note, returned
+from heedmap.io.schemas import Change, EditReport, Measures, ResultFile, returned
 from heedmap.maps.heatmaps import scale_name
 from heedmap.page import pages
-from heedmap.results import Files, Result, write_json
+from heedmap.results import Result, json_part, within
 from heedmap.results.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class EditFile(Note, frozen=True, kw_only=True):
+class EditFile(ResultFile, frozen=True):
     """The content of `edit.json`."""
 
-    format: int = FORMAT
-    files: Files
     report: EditReport
 
 
 @dataclass(frozen=True, eq=False)
-class EditResult(pages.EditContent, Result):
+class EditResult(Result):
     """A source image, its edit, and the change between them.
 
     Its folder has `source/` and `edited/` (each the folder of a run), `index.html` (the page),
@@ -50,6 +48,8 @@ class EditResult(pages.EditContent, Result):
 
     source: Run
     edited: Run
+    report: EditReport
+    blend: np.ndarray | None = None
 
     def __repr__(self) -> str:
         source = self.source.settings
@@ -60,11 +60,10 @@ class EditResult(pages.EditContent, Result):
     def difference(self) -> Image.Image:
         """Draw the mean change of each pixel's colours as heat, from 0 to the largest change."""
         change = self._change()
-        return Image.fromarray(colour(change / max(float(change.max()), 1 / 255)))
+        return draw_change(change, float(change.max()))
 
     def _change(self) -> np.ndarray:
-        change = _floats(self.source.image) - _floats(self.edited.image)
-        return np.abs(change).mean(axis=-1)
+        return pixel_change(self.source.image, self.edited.image)
 
     def figure(self) -> "Figure":
         """Draw both images, their difference, the changed words of both, and the blend's mask.
@@ -72,106 +71,147 @@ class EditResult(pages.EditContent, Result):
         If an image of yours was edited, it comes first.
         """
         words = self.report.words
-        sides = (
-            ("before", self.source, words.source),
-            ("after", self.edited, words.edited),
-        )
-        heats = [
-            (run.maps.at(n), side) for side, run, numbers in sides for n in numbers
-        ]
-        top = max([float(heat.values.max()) for heat, _ in heats], default=1.0)
-        # Negative weights.
-        low = min([0.0, *(float(heat.values.min()) for heat, _ in heats)])
-        low, top = centred(low, top) if low < 0 else (low, top)
+        before = [self.source.maps.at(number) for number in words.source]
+        after = [self.edited.maps.at(number) for number in words.edited]
+        heats = before + after
+        sides = ["before"] * len(before) + ["after"] * len(after)
+        lows = [float(heat.values.min()) for heat in heats]
+        tops = [float(heat.values.max()) for heat in heats]
+        low = min([0.0, *lows])
+        top = max(tops, default=1.0)
+        if low < 0:  # negative weights
+            low, top = centred(low, top)
         source = self.source.settings.prompt
         edited = self.edited.settings.prompt
         change = f"up to {self._change().max():.0%} of full range"
-        picture = self.source.input_image
+        image = self.source.input_image
         back = self.report.reconstruction
         panels: list[Panel] = []
-        if picture is not None and back is not None:
-            panels.append(Panel("your image", enlarge(picture), returned(back.psnr_db)))
+        if image is not None and back is not None:
+            quality = returned(back.psnr_db)
+            panels.append(Panel("your image", enlarge(image), quality))
         panels += [
-            Panel("the source", enlarge(self.source.image), source),
-            Panel("the edit", enlarge(self.edited.image), edited),
-            Panel("the difference", enlarge(self.difference()), change),
+            Panel(
+                "the source",
+                enlarge(self.source.image),
+                source,
+            ),
+            Panel(
+                "the edit",
+                enlarge(self.edited.image),
+                edited,
+            ),
+            Panel(
+                "the difference",
+                enlarge(self.difference()),
+                change,
+            ),
         ]
-        panels += [
-            Panel(f"{heat.label} ({side})", heat.render(low, top))
-            for heat, side in heats
-        ]
-        if self.blend is not None:
-            panels.append(
-                Panel("region that may change", enlarge(Image.fromarray(self.blend)))
-            )
-        name = scale_name(
-            "shared by both prompts' words", self.source.maps.recording.share_of
-        )
+        for heat, side in zip(heats, sides, strict=True):
+            panels.append(Panel(f"{heat.label} ({side})", heat.render(low, top)))
+        if self.blend_image is not None:
+            panels.append(Panel("region that may change", enlarge(self.blend_image)))
+        share = self.source.maps.recording.share_of
+        name = scale_name("shared by both prompts' words", share)
         bars = [ScaleBar(name, (low, top))]
-        return plots.draw_panels(panels, title=f"{source} → {edited}", bars=bars)
+        return plots.draw_panels(
+            panels,
+            title=f"{source} → {edited}",
+            bars=bars,
+        )
+
+    @property
+    def blend_image(self) -> Image.Image | None:
+        """The mask of the blend as an image, white inside; None without a blend."""
+        return None if self.blend is None else Image.fromarray(self.blend)
 
     def explorer(self) -> str:
         """Return the page of the edit: the text of an HTML file that needs nothing else."""
         return pages.pairs_page([("", self)])
 
-    def write_files(self, folder: Path, *, overlays: bool = True) -> None:
-        """Write the files of the result to a folder; with `overlays`, the pages and sheets."""
-        self.source.write_files(folder / "source", overlays=overlays)
-        self.edited.write_files(folder / "edited", overlays=overlays)
+    def parts(self, overlays: bool) -> dict[str, Any]:
+        """Return the content of each file by its path in the folder; None is left out."""
+        parts: dict[str, Any] = {
+            **within("source", self.source, overlays),
+            **within("edited", self.edited, overlays),
+            "difference.png": self.difference(),
+            "blend.png": self.blend_image,
+        }
         if overlays:
-            (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
-            (folder / "sheet.png").write_bytes(png(self.sheet()))
-        (folder / "difference.png").write_bytes(png(self.difference()))
-        if self.blend is not None:
-            (folder / "blend.png").write_bytes(png(Image.fromarray(self.blend)))
-        write_json(folder / "edit.json", EditFile, report=self.report)
+            parts["index.html"] = self.explorer().encode()
+            parts["sheet.png"] = self.sheet()
+        return parts | json_part(
+            "edit.json",
+            EditFile,
+            parts,
+            report=self.report,
+        )
 
     @classmethod
     def read_files(cls, folder: Path) -> "EditResult":
-        """Read the files that `write_files` wrote to a folder."""
+        """Read the files of a folder that `save` wrote."""
         file = reading.read_json(folder / "edit.json", EditFile)
         source = Run.load(folder / "source")
         edited = Run.load(folder / "edited")
-        blend = None
-        if "blend.png" in file.files:
-            blend = read_mask(folder / "blend.png", source.image.size)
+        blend = read_blend(folder, source) if "blend.png" in file.files else None
         return cls(source, edited, file.report, blend)
 
 
-def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
-    """Read the mask of a blend, bool (H, W); RunError if it has another size (W, H)."""
-    return np.asarray(reading.read_image(path, "1", size=size), dtype=bool)
+def read_blend(folder: Path, source: Run) -> np.ndarray:
+    """Read the mask of a blend, bool (H, W); RunError if its size is not that of the source."""
+    path = folder / "blend.png"
+    image = reading.read_image(path, "1", size=source.image.size)
+    return np.asarray(image, dtype=bool)
 
 
 # --- measures ---------------------------------------------------------------------------------
 
 
+def pixel_change(before: Image.Image, after: Image.Image) -> np.ndarray:
+    """Return |x − y| of each pixel, the mean over the colours: float32 (H, W), 0 to 1."""
+    change = ImageChops.difference(to_rgb(before), to_rgb(after))
+    levels = np.asarray(change).sum(axis=-1)
+    return (levels / (3 * 255)).astype(np.float32)
+
+
+def draw_change(change: np.ndarray, top: float) -> Image.Image:
+    """Draw the change of each pixel (H, W) as heat, from 0 to `top`."""
+    size = change.shape[::-1]
+    return overlays.heat(
+        change,
+        size,
+        low=0,
+        high=max(1 / 255, top),
+    )
+
+
 def change_between(
     before: Image.Image, after: Image.Image, inside: np.ndarray
 ) -> Change:
-    """Measure the change of an image inside and outside of a mask, bool (H, W).
-
-    Raises:
-        ArgumentError: if the sizes differ.
-    """
-    if before.size != after.size or inside.shape != before.size[::-1]:
-        raise ArgumentError(
-            f"images of {before.size} and {after.size} and a mask of {inside.shape[::-1]} cannot "
-            "be compared: expected one size"
-        )
+    """Measure the change of an image inside and outside of a mask, bool (H, W), of its size."""
     a = _floats(before)
     b = _floats(after)
     squares = ((a - b) ** 2).mean(axis=-1)
-    window = min(7, min(before.size) - (min(before.size) + 1) % 2)
+    side = min(before.size)
+    window = min(7, side - (side + 1) % 2)
     similar = similarity(a, b, window).mean(axis=-1)
 
     def measures(part: np.ndarray) -> Measures:
-        mse = float(squares[part].mean()) if part.any() else None
+        share = round(float(part.mean()), 6)
+        if not part.any():
+            return Measures(
+                share,
+                mse=None,
+                psnr_db=None,
+                ssim=None,
+            )
+        mse = float(squares[part].mean())
+        psnr_db = -10 * math.log10(mse) if mse else None
         return Measures(
-            share=round(float(part.mean()), 6),
-            mse=mse,
-            psnr_db=None if not mse else -10 * math.log10(mse),
-            ssim=float(similar[part].mean()) if part.any() else None,
+            share,
+            mse,
+            psnr_db,
+            ssim=float(similar[part].mean()),
         )
 
     return Change(inside=measures(inside), outside=measures(~inside))
@@ -200,20 +240,21 @@ def similarity(a: np.ndarray, b: np.ndarray, window: int) -> np.ndarray:
     c1 = 0.01**2
     c2 = 0.03**2
     equal = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
-    return equal / ((mean_a**2 + mean_b**2 + c1) * (var_a + var_b + c2))
+    squares = mean_a**2 + mean_b**2 + c1
+    return equal / (squares * (var_a + var_b + c2))
 
 
 def _means(values: np.ndarray, window: int) -> np.ndarray:
     """Return the mean of the window around each pixel: (H, W, C) -> (H, W, C)."""
     half = window // 2
     for axis in (0, 1):
-        border = [(half, half) if one == axis else (0, 0) for one in range(values.ndim)]
-        lines = np.moveaxis(np.pad(values, border, mode="symmetric"), axis, 0)
+        lines = np.moveaxis(values, axis, 0)
+        border = [(half, half), (0, 0), (0, 0)]
+        lines = np.pad(lines, border, mode="symmetric")
         # From one window to the next: the pixel that comes in, less the one that goes out.
-        first = np.add.accumulate(lines[:window])[-1:]
-        sums = np.add.accumulate(
-            np.concatenate([first, lines[window:] - lines[:-window]])
-        )
+        first = np.cumsum(lines[:window], axis=0)[-1:]
+        changes = lines[window:] - lines[:-window]
+        sums = np.cumsum(np.concatenate([first, changes]), axis=0)
         values = np.moveaxis(sums / window, 0, axis)
     return values
 

@@ -14,9 +14,8 @@ import numpy as np
 from PIL import Image
 
 from heedmap.errors import quoted
-from heedmap.figures.overlays import png
 from heedmap.io import reading
-from heedmap.io.schemas import FORMAT, Note, encode, to_json
+from heedmap.io.schemas import FORMAT, Format, Note, encode, to_json
 from heedmap.maps.recordings import Layer
 from heedmap.mathematics.by_hand import Attention, LayerInputs, attention
 from heedmap.options import Axis, BranchName
@@ -25,7 +24,7 @@ from heedmap.results import Saved
 from heedmap.text.words import Token
 
 
-class ExplanationReport(Note, frozen=True, kw_only=True):
+class ExplanationReport(Note, frozen=True):
     """The probability that is explained, and its run.
 
     Attributes:
@@ -64,14 +63,14 @@ class ExplanationReport(Note, frozen=True, kw_only=True):
     dtype: str
 
 
-class ExplanationFile(Note, frozen=True, kw_only=True):
+class ExplanationFile(Note, frozen=True):
     """The content of `explain.json`; a loaded explanation computes `numbers` again."""
 
-    format: int = FORMAT
     report: ExplanationReport
     tokens: tuple[Token, ...]
     inputs: LayerInputs
     numbers: Mapping[str, Any] = {}
+    format: Format = FORMAT
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,18 +100,25 @@ class Explanation(Saved):
     @cached_property
     def attention(self) -> Attention:
         """The head's attention before edits; its arrays have no axis Q."""
-        one = self.inputs
-        h = self.report.head
-        mask = None if one.mask is None else one.mask[h]
-        return attention(one.query[h], one.key[h], one.value[h], mask, scale=one.scale)
+        return self._attention(self.report.head)
+
+    def _attention(self, head: int) -> Attention:
+        inputs = self.inputs
+        return attention(
+            inputs.query[head],
+            inputs.key[head],
+            inputs.value[head],
+            None if inputs.mask is None else inputs.mask[head],
+            scale=inputs.scale,
+        )
 
     @cached_property
     def probabilities(self) -> np.ndarray:
         """P of each head, (H, K): after the edits, if one changed it."""
-        one = self.inputs
-        mask = None if one.mask is None else one.mask[:, None]
-        heads = attention(one.query[:, None], one.key, one.value, mask, scale=one.scale)
-        return heads.probabilities[:, 0] if one.edited is None else one.edited
+        if self.inputs.edited is not None:
+            return self.inputs.edited
+        heads = range(len(self.inputs.query))
+        return np.stack([self._attention(head).probabilities for head in heads])
 
     @cached_property
     def contributions(self) -> np.ndarray:
@@ -126,17 +132,19 @@ class Explanation(Saved):
     @property
     def heads_output(self) -> np.ndarray:
         """P V of the heads side by side, with the attention to an image prompt, (H·d_v)."""
-        heads = np.einsum("hk,hkd->hd", self.probabilities, self.inputs.value).reshape(
-            -1
-        )
-        return heads if self.inputs.added is None else heads + self.inputs.added
+        heads = np.einsum("hk,hkd->hd", self.probabilities, self.inputs.value)
+        output = heads.reshape(-1)
+        if self.inputs.added is not None:
+            output = output + self.inputs.added
+        return output
 
     @property
     def output(self) -> np.ndarray:
         """The layer's output, computed: (heads' outputs W_O + b + residual) / factor, (C)."""
         output = self.inputs.weight @ self.heads_output
         for term in (self.inputs.bias, self.inputs.residual):
-            output = output if term is None else output + term
+            if term is not None:
+                output = output + term
         return output / self.inputs.factor
 
     @property
@@ -155,16 +163,16 @@ class Explanation(Saved):
         tokens in `word_contributions` and `tokens_contributions`. `heads_output` (H·d_v), `output`
         (C) and `difference`.
         """
-        one = self.attention
+        attention = self.attention
         p = self.probabilities
         parts = self.contributions
         head = self.report.head
         word = list(self.report.tokens)
         norm = np.linalg.norm
         arrays = {
-            "scores": one.scores,
-            "softmax": one.probabilities,
-            "unscaled_softmax": one.unscaled_probabilities,
+            "scores": attention.scores,
+            "softmax": attention.probabilities,
+            "unscaled_softmax": attention.unscaled_probabilities,
             "probabilities": p[head],
             "contributions": norm(parts[head], axis=-1),
             "heads_contributions": norm(parts.sum(axis=0), axis=-1),
@@ -208,21 +216,30 @@ class Explanation(Saved):
 
     def _file(self) -> ExplanationFile:
         return ExplanationFile(
-            report=self.report,
-            tokens=self.tokens,
-            inputs=self.inputs,
-            numbers=self.numbers,
+            self.report,
+            self.tokens,
+            self.inputs,
+            self.numbers,
         )
 
-    def write_files(self, folder: Path) -> None:
-        """Write the files of the result to a folder."""
-        (folder / "index.html").write_text(self.page(), encoding="utf-8")
-        (folder / "image.png").write_bytes(png(self.image))
-        (folder / "explain.json").write_bytes(encode(self._file(), "explain.json"))
+    def parts(self, overlays: bool) -> dict[str, Any]:
+        """Return the content of each file by its path in the folder."""
+        parts: dict[str, Any] = {
+            "image.png": self.image,
+            "explain.json": encode(self._file(), "explain.json"),
+        }
+        if overlays:
+            parts["index.html"] = self.page().encode()
+        return parts
 
     @classmethod
     def read_files(cls, folder: Path) -> "Explanation":
-        """Read the files that `write_files` wrote to a folder."""
+        """Read the files of a folder that `save` wrote."""
         file = reading.read_json(folder / "explain.json", ExplanationFile)
         image = reading.read_image(folder / "image.png", size=file.report.size)
-        return cls(file.report, file.tokens, file.inputs, image)
+        return cls(
+            file.report,
+            file.tokens,
+            file.inputs,
+            image,
+        )

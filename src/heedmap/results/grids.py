@@ -1,6 +1,7 @@
 """A grid: many edits of one source, on a contact sheet and in a table; and loading by folder."""
 
 import csv
+import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,32 +10,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, structs
 from PIL import Image
 
-from heedmap.errors import RunError, format_number, plural, quoted
+from heedmap.errors import format_number, quoted
 from heedmap.figures import plots
-from heedmap.figures.overlays import png
 from heedmap.io import reading
 from heedmap.io.schemas import (
-    FORMAT,
     EditReport,
     GridReport,
-    Name,
     Note,
     Number,
+    ResultFile,
     Text,
     Whole,
     Window,
-    returned,
 )
 from heedmap.page import pages
-from heedmap.results import Files, Result, write_json
-from heedmap.results.edits import EditResult, read_mask
+from heedmap.results import Result, json_part, within
+from heedmap.results.edits import EditResult, read_blend
 from heedmap.results.runs import Run, setting_texts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Place(Note, frozen=True, kw_only=False):
+class Place(Note, frozen=True):
     """The place of an edit in a grid, which its cell and its row in `grid.json` share."""
 
     number: Whole
@@ -44,28 +42,31 @@ class Place(Note, frozen=True, kw_only=False):
     cross_replace: Window
     self_replace: Window
 
+    @property
+    def folder(self) -> str:
+        """The folder of the edited run within the grid's folder."""
+        return f"cells/{self.number:03d}"
 
-_PLACE = Place.__struct_fields__
+    def fields(self) -> dict[str, Any]:
+        """Return the values by name."""
+        return {name: getattr(self, name) for name in Place.__struct_fields__}
 
 
 class CellRow(Place, frozen=True, kw_only=True):
     """A cell of a grid in `grid.json`."""
 
-    file: Name
     blended: bool
     report: EditReport
 
 
-class GridFile(Note, frozen=True, kw_only=True):
+class GridFile(ResultFile, frozen=True):
     """The content of `grid.json`."""
 
-    format: int = FORMAT
-    files: Files
     report: GridReport
     cells: Annotated[tuple[CellRow, ...], Meta(min_length=1)]
 
 
-class Cell(Place, frozen=True, kw_only=False, eq=False):
+class Cell(Place, frozen=True, eq=False):
     """One edit, and its place in a grid.
 
     Attributes:
@@ -80,41 +81,39 @@ class Cell(Place, frozen=True, kw_only=False, eq=False):
 
     result: EditResult
 
-    @property
-    def folder(self) -> str:
-        """The folder of the edited run within the grid's folder."""
-        return f"cells/{self.number:03d}"
-
     def row(self) -> dict[str, Any]:
         """Return the row of `grid.csv`: the place of the cell, and the effect of its edit."""
         report = self.result.report
-        return {
+        row = {
             "cell": self.number,
             "seed": self.seed,
             "source": self.result.source.settings.prompt,
             "target": self.target,
             "prompt": self.result.edited.settings.prompt,
-            **{f"weight of {word}": weight for word, weight in self.weights.items()},
-            **dict(zip(("cross_from", "cross_to"), self.cross_replace, strict=True)),
-            **dict(zip(("self_from", "self_to"), self.self_replace, strict=True)),
-            **{
-                name: getattr(report, name)
-                for name in ("kind", "sites", "self_sites", "moved")
-            },
-            **{
-                f"{name}_{side}": value
-                for side, change in report.change.sides().items()
-                for name, value in structs.asdict(change).items()
-            },
-            "file": f"{self.folder}/image.png",
+            **self._weights(),
+            "cross_from": self.cross_replace[0],
+            "cross_to": self.cross_replace[1],
+            "self_from": self.self_replace[0],
+            "self_to": self.self_replace[1],
+            "kind": report.kind,
+            "sites": report.sites,
+            "self_sites": report.self_sites,
+            "moved": report.moved,
         }
+        for side, measures in structs.asdict(report.change).items():
+            for name, value in structs.asdict(measures).items():
+                row[f"{name}_{side}"] = value
+        return {**row, "file": f"{self.folder}/image.png"}
+
+    def _weights(self) -> dict[str, float]:
+        return {f"weight of {word}": weight for word, weight in self.weights.items()}
 
     def place(self) -> dict[str, Any]:
         """Return the value of the cell on each axis, by the names of `Grid.axes`."""
         return {
             "seed": self.seed,
             "target": self.target,
-            **{f"weight of {word}": weight for word, weight in self.weights.items()},
+            **self._weights(),
             "self_replace": self.self_replace,
             "cross_replace": self.cross_replace,
         }
@@ -153,11 +152,8 @@ class Grid(Result):
     report: GridReport
 
     def __repr__(self) -> str:
-        over = ", ".join(
-            f"{name} ({len(values)})" for name, values in self.axes.items()
-        )
-        cells = plural(len(self), "cell") + (f" over {over}" if over else "")
-        return f"<Grid of {quoted(self.report.source)}: {cells}>"
+        axes = {name: len(values) for name, values in self.axes.items()}
+        return f"<Grid of {quoted(self.report.source)}: {len(self)} cells, axes {axes}>"
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -173,13 +169,13 @@ class Grid(Result):
     @property
     def axes(self) -> dict[str, list[Any]]:
         """The axes that vary: "seed", "target", "weight of …", "self_replace", "cross_replace"."""
-        values: dict[str, list[Any]] = {}
-        for cell in self.cells:
-            for name, value in cell.place().items():
-                several = values.setdefault(name, [])
-                if value not in several:
-                    several.append(value)
-        return {name: several for name, several in values.items() if len(several) > 1}
+        places = [cell.place() for cell in self.cells]
+        axes: dict[str, list[Any]] = {}
+        for name in places[0]:
+            values = dict.fromkeys(place[name] for place in places)
+            if len(values) > 1:
+                axes[name] = list(values)
+        return axes
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the row of each cell in `grid.csv`; a value is None if it is not defined."""
@@ -189,32 +185,28 @@ class Grid(Result):
         """Draw the contact sheet: the source and the longest axis in columns, others in rows."""
         columns, rows = self._layout()
         images = [
-            (
-                name,
-                [
-                    line[0].result.source.image,
-                    *(cell.result.edited.image for cell in line),
-                ],
-            )
-            for name, line in rows
+            (name, [cells[0].result.source.image, *map(_edited_image, cells)])
+            for name, cells in rows
         ]
         cell = self.cells[0]
-        axes = self.axes
-        fixed = [
+        varied = ("target", *self.axes)
+        note = [
             label(name, value)
             for name, value in cell.place().items()
-            if name not in axes
+            if name not in varied
         ]
-        fixed = [text for text in fixed if text != cell.target]
-        only = self.report.options.only
         texts = setting_texts(cell.result.source)
-        fixed += [texts[name] for name in ("steps", "guidance", "size", "model")]
-        fixed += [
-            f"only {only}" if only else "",
-            self._returned(),
-        ]
-        note = " · ".join(filter(None, fixed))
-        return plots.draw_table(images, columns, title=self._title(), note=note)
+        note += [texts[name] for name in ("steps", "guidance", "size", "model")]
+        only = self.report.options.only
+        if only:
+            note.append(f"only {only}")
+        text = " · ".join(filter(None, note))
+        return plots.draw_table(
+            images,
+            columns,
+            title=self._title(),
+            note=text,
+        )
 
     def _layout(self) -> tuple[list[str], list[tuple[str, list[Cell]]]]:
         """Return the labels of the columns, and the label and the cells of each row.
@@ -228,98 +220,97 @@ class Grid(Result):
             key=lambda name: (len(axes[name]), name != "target"),
             default="cross_replace",
         )
-        down = [name for name in axes if name != across]
-        lines: dict[tuple[Any, ...], list[Cell]] = {}
+        rows: dict[str, list[Cell]] = {}
+        columns: dict[str, None] = {}
         for cell in self.cells:
             place = cell.place()
-            lines.setdefault(tuple(place[name] for name in down), []).append(cell)
-        columns = [
-            label(across, cell.place()[across]) for cell in next(iter(lines.values()))
-        ]
-        rows = [
-            (" · ".join(map(label, down, values)), line)
-            for values, line in lines.items()
-        ]
-        return ["the source", *columns], rows
+            names = [label(name, place[name]) for name in axes if name != across]
+            rows.setdefault(" · ".join(names), []).append(cell)
+            columns[label(across, place[across])] = None
+        return ["the source", *columns], list(rows.items())
 
     def _title(self) -> str:
-        cell = self.cells[0]
-        axes = self.axes
-        weights = any(name.startswith("weight of ") for name in axes)
-        edited = cell.target if weights else cell.result.edited.settings.prompt
-        source = cell.result.source.settings.prompt
-        return (
-            source if "target" in axes or edited == source else f"{source} → {edited}"
-        )
-
-    def _returned(self) -> str:
-        """Write how well an image of yours is reconstructed, which is equal in all cells."""
-        back = self.cells[0].result.report.reconstruction
-        return "" if back is None else f"your image {returned(back.psnr_db)}"
+        source = self.report.source
+        targets = self.report.targets or ()
+        if len(targets) == 1 and targets[0] != source:
+            return f"{source} → {targets[0]}"
+        return source
 
     def explorer(self) -> str:
         """Return the page of the grid: the text of an HTML file that needs nothing else."""
         axes = self.axes
         columns, rows = self._layout()
-        layout = {
-            "columns": columns,
-            "rows": [
-                (name, [None, *(cell.number - 1 for cell in line)])
-                for name, line in rows
-            ],
-            "note": self._returned(),
-        }
+        numbers = [
+            (name, [None, *(cell.number - 1 for cell in cells)]) for name, cells in rows
+        ]
+        layout = {"columns": columns, "rows": numbers}
         pairs = [
             (" · ".join(label(name, cell.place()[name]) for name in axes), cell.result)
             for cell in self.cells
         ]
-        return pages.pairs_page(pairs, title=self._title(), grid=layout)
-
-    def write_files(self, folder: Path) -> None:
-        """Write the files of the result to a folder."""
-        (folder / "grid.png").write_bytes(png(self.sheet()))
-        (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
-        rows = self.rows()
-        with (folder / "grid.csv").open("w", encoding="utf-8", newline="") as file:
-            table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            table.writeheader()
-            table.writerows(rows)
-        for seed, run in self.sources.items():
-            run.write_files(folder / "sources" / str(seed), overlays=False)
-        for cell in self.cells:
-            cell.result.edited.write_files(folder / cell.folder, overlays=False)
-            if cell.result.blend is not None:
-                mask = png(Image.fromarray(cell.result.blend))
-                (folder / cell.folder / "blend.png").write_bytes(mask)
-        cells = tuple(
-            CellRow(
-                **{name: getattr(cell, name) for name in _PLACE},
-                file=f"{cell.folder}/image.png",
-                blended=cell.result.blend is not None,
-                report=cell.result.report,
-            )
-            for cell in self.cells
+        return pages.pairs_page(
+            pairs,
+            title=self._title(),
+            grid=layout,
         )
-        write_json(folder / "grid.json", GridFile, report=self.report, cells=cells)
+
+    def parts(self, overlays: bool) -> dict[str, Any]:
+        """Return the content of each file by its path in the folder; None is left out."""
+        rows = self.rows()
+        file = io.StringIO()
+        table = csv.DictWriter(file, rows[0], lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        parts: dict[str, Any] = {"grid.csv": file.getvalue().encode()}
+        if overlays:
+            parts["grid.png"] = self.sheet()
+            parts["index.html"] = self.explorer().encode()
+        for seed, run in self.sources.items():
+            parts |= within(f"sources/{seed}", run, overlays=False)
+        cells: list[CellRow] = []
+        for cell in self.cells:
+            pair = cell.result
+            parts |= within(cell.folder, pair.edited, overlays=False)
+            parts[f"{cell.folder}/blend.png"] = pair.blend_image
+            cells.append(
+                CellRow(
+                    **cell.fields(),
+                    blended=pair.blend is not None,
+                    report=pair.report,
+                )
+            )
+        values = {"report": self.report, "cells": cells}
+        return parts | json_part(
+            "grid.json",
+            GridFile,
+            parts,
+            **values,
+        )
 
     @classmethod
     def read_files(cls, folder: Path) -> "Grid":
-        """Read the files that `write_files` wrote to a folder."""
+        """Read the files of a folder that `save` wrote."""
         file = reading.read_json(folder / "grid.json", GridFile)
-        seeds = dict.fromkeys(row.seed for row in file.cells)
-        sources = {seed: Run.load(folder / "sources" / str(seed)) for seed in seeds}
+        sources: dict[int, Run] = {}
         cells: list[Cell] = []
         for row in file.cells:
+            if row.seed not in sources:
+                sources[row.seed] = Run.load(folder / "sources" / str(row.seed))
             source = sources[row.seed]
-            place = folder / "cells" / f"{row.number:03d}"
-            edited = Run.load(place)
-            mask = place / "blend.png"
-            blend = read_mask(mask, source.image.size) if row.blended else None
-            pair = EditResult(source, edited, row.report, blend)
-            cells.append(
-                Cell(**{name: getattr(row, name) for name in _PLACE}, result=pair)
+            edited = Run.load(folder / row.folder)
+            blend = read_blend(folder / row.folder, source) if row.blended else None
+            pair = EditResult(
+                source,
+                edited,
+                row.report,
+                blend,
             )
+            cells.append(Cell(**row.fields(), result=pair))
         return cls(tuple(cells), file.report)
+
+
+def _edited_image(cell: Cell) -> Image.Image:
+    return cell.result.edited.image
 
 
 def load_result(folder: str | Path) -> Run | EditResult | Grid:
@@ -329,11 +320,7 @@ def load_result(folder: str | Path) -> Run | EditResult | Grid:
         RunError: if there is none, or something in it is broken.
     """
     folder = reading.path_of(folder)
-    kinds = {"grid.json": Grid, "edit.json": EditResult, "run.json": Run}
-    for name, kind in kinds.items():
+    for name, kind in (("grid.json", Grid), ("edit.json", EditResult)):
         if (folder / name).is_file():
             return kind.load(folder)
-    raise RunError(
-        f"{folder} is not a run, edit or grid: expected a folder with run.json, edit.json or "
-        "grid.json"
-    )
+    return Run.load(folder)

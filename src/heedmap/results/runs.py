@@ -1,7 +1,6 @@
 """A run: its image, maps and settings; and several runs on one sheet."""
 
-import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +9,12 @@ from msgspec import Struct
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap.checks import as_list, check_bool, check_one_of
-from heedmap.errors import ArgumentError, RunError, join_words, plural, quoted
+from heedmap.checks import as_list, check_one_of
+from heedmap.errors import ArgumentError, RunError, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import (
     Animation,
+    StepPictures,
     centred,
     mosaic_size,
     of_mosaic,
@@ -22,17 +22,14 @@ from heedmap.figures.overlays import (
 )
 from heedmap.io import reading
 from heedmap.io.schemas import (
-    FORMAT,
     Confined,
-    Name,
-    Note,
+    ResultFile,
     Settings,
     SideLength,
     Small,
     StepSource,
-    Text,
 )
-from heedmap.io.writing import slug, whole_folder
+from heedmap.io.writing import slug
 from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import (
     SCALES,
@@ -45,7 +42,7 @@ from heedmap.maps.heatmaps import (
 from heedmap.maps.recordings import Recording
 from heedmap.options import SHARES, Axis, Share
 from heedmap.page import pages
-from heedmap.results import Files, Result, write_json
+from heedmap.results import Result, json_part
 from heedmap.text.prompts import is_content
 from heedmap.text.words import Word
 
@@ -55,16 +52,6 @@ if TYPE_CHECKING:
 _NEGATIVE = "negative.safetensors"
 _CONCEPTS = "concepts.safetensors"
 _INPUT = "input.png"
-_RUNS_IN = {"edit.json": "edited", "grid.json": "cells/001", "ablate.json": "run"}
-
-
-class WordFile(Struct, frozen=True):
-    """A word of a run: the file of its overlay within the folder."""
-
-    number: Small
-    text: Text
-    tokens: tuple[Small, ...]
-    file: Name | None = None
 
 
 class StepsFile(Struct, frozen=True):
@@ -75,20 +62,23 @@ class StepsFile(Struct, frozen=True):
     shows: StepSource
 
 
-class RunFile(Note, frozen=True, kw_only=True):
-    """The content of `run.json`, with the words of the prompt and the concepts."""
+class RunFile(ResultFile, frozen=True):
+    """The content of `run.json`."""
 
-    format: int = FORMAT
-    files: Files
     settings: Settings
     steps: StepsFile | None = None
-    words: tuple[WordFile, ...] = ()
-    concepts: tuple[WordFile, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class Run(pages.RunContent, Result):
+class Run(Result):
     """One generated image with its maps, and all settings that generate it again.
+
+    Its folder has `image.png` (with the settings as a `parameters` text chunk, unless it was edited
+    or made from an image), `input.png` (an image of yours that was edited), `index.html` (the
+    page), `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and
+    `negative.safetensors`), `steps.png` (the images of the steps, row by row, if they were kept),
+    `run.json`; and of concepts `concepts.safetensors`, `concepts.png` and
+    `words/concept-<number>-<concept>.png`.
 
     Attributes:
         image: the image, as the pipeline returned it.
@@ -103,6 +93,12 @@ class Run(pages.RunContent, Result):
         input_image: the image of yours that was edited, as the model saw it; None of other runs.
     """
 
+    image: Image.Image
+    maps: HeatMaps
+    settings: Settings
+    negative_maps: HeatMaps | None = None
+    step_pictures: StepPictures | None = None
+    concepts: HeatMaps | None = None
     input_image: Image.Image | None = None
 
     def __repr__(self) -> str:
@@ -120,10 +116,22 @@ class Run(pages.RunContent, Result):
         The boxes of confined words are outlined on the image. `run.figure().savefig("house.pdf")`
         saves it.
         """
+        return self._figure_and_overlays(scale)[0]
+
+    def _figure_and_overlays(
+        self, scale: Scale = "shared"
+    ) -> tuple["Figure", list[Image.Image]]:
         title = self.settings.prompt
-        figure = self.maps.figure_and_overlays(title=title, scale=scale)[0]
-        _outline_boxes(figure, self.settings.edits, self.image.width)
-        return figure
+        figure, images = self.maps.figure_and_overlays(title=title, scale=scale)
+        for edit in self.settings.edits:
+            if isinstance(edit, Confined) and isinstance(edit.where, tuple):
+                plots.outline(
+                    figure,
+                    edit.word,
+                    edit.where,
+                    self.image.width,
+                )
+        return figure, images
 
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """Return `figure` as an image."""
@@ -182,153 +190,101 @@ class Run(pages.RunContent, Result):
             SelectionError: if an axis was averaged while recording, or both were.
             WordError: if the model did not read such a word.
         """
-        return word_figures.layers_by_heads(self.maps, word, axes=axes, scale=scale)
+        return word_figures.layers_by_heads(
+            self.maps,
+            word,
+            axes=axes,
+            scale=scale,
+        )
 
     def explorer(self) -> str:
         """Return the page of the run: the text of an HTML file that needs nothing else."""
         return pages.run_page(self)
 
-    def save(self, folder: str | Path, *, overlays: bool = True) -> Path:
-        """Write the run to a folder, whole or not at all, and return the folder.
-
-        `image.png` (with the settings as a `parameters` text chunk, unless it was made from an
-        image), `input.png` (an image of yours that was edited), `index.html` (the page),
-        `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and `negative.safetensors`),
-        `steps.png` (the images of the steps, row by row, if they were kept), `run.json`; and of
-        concepts `concepts.safetensors`, `concepts.png` and `words/concept-<number>-<concept>.png`.
-
-        Args:
-            folder: new or empty.
-            overlays: if True, write the page, the sheets and the overlays of the first 75 words;
-                `heedmap inspect` draws the overlays from the other files, too.
-
-        Raises:
-            ArgumentError: if `folder` is not a path, or `overlays` not True or False.
-            RunError: if the folder is not empty, or cannot be written.
-        """
-        check_bool("overlays", overlays)
-        with whole_folder(folder) as partial:
-            self.write_files(partial, overlays=overlays)
-        return Path(folder)
-
-    def write_files(self, folder: Path, *, overlays: bool = True) -> None:
-        """Write the files of `save` to a folder, which is made if it is missing."""
-        folder.mkdir(parents=True, exist_ok=True)
-        text = PngInfo()
+    def parts(self, overlays: bool) -> dict[str, Any]:
+        """Return the content of each file by its path in the folder; None is left out."""
         settings = self.settings
         steps = self.step_pictures
+        text = PngInfo()
         # Settings alone do not generate those.
-        if not (settings.located or settings.input_image):
+        if not (settings.edit or settings.located or settings.input_image):
             text.add_itxt("parameters", parameters_text(settings))
-        (folder / "image.png").write_bytes(png(self.image, text))
-        if self.input_image is not None:
-            (folder / _INPUT).write_bytes(png(self.input_image))
+        parts: dict[str, Any] = {
+            "image.png": png(self.image, text),
+            _INPUT: self.input_image,
+            "steps.png": steps and steps.mosaic(),
+            "maps.safetensors": self.maps.recording,
+        }
+        if self.negative_maps is not None:
+            parts[_NEGATIVE] = self.negative_maps.recording
         if overlays:
-            (folder / "words").mkdir()
-            (folder / "index.html").write_text(self.explorer(), encoding="utf-8")
-        title = settings.prompt
-        concepts = ()
-        sheet = folder / "sheet.png"
-        words = _write_words(
-            self.maps, sheet, title, overlays=overlays, edits=settings.edits
-        )
+            figure, images = self._figure_and_overlays()
+            parts["index.html"] = self.explorer().encode()
+            parts["sheet.png"] = plots.render(figure)
+            for word, image in zip(self.maps.words, images, strict=False):
+                parts[word_file(word)] = image
         if self.concepts is not None:
-            title = f"{title} · concepts"
-            prefix = "concept-"
-            path = folder / "concepts.png"
-            concepts = _write_words(
-                self.concepts, path, title, prefix, overlays=overlays
-            )
-        self.maps.recording.save(folder / "maps.safetensors")
-        for maps, name in ((self.negative_maps, _NEGATIVE), (self.concepts, _CONCEPTS)):
-            if maps is not None:
-                maps.recording.save(folder / name)
-        if steps is not None:
-            (folder / "steps.png").write_bytes(png(steps.mosaic()))
-        write_json(
-            folder / "run.json",
+            parts[_CONCEPTS] = self.concepts.recording
+        if overlays and self.concepts is not None:
+            title = f"{settings.prompt} · concepts"
+            figure, images = self.concepts.figure_and_overlays(title=title)
+            parts["concepts.png"] = plots.render(figure)
+            for word, image in zip(self.concepts.words, images, strict=False):
+                parts[word_file(word, "concept-")] = image
+        count = steps and StepsFile(len(steps.frames), steps.size, steps.shows)
+        values = {"settings": settings, "steps": count}
+        return parts | json_part(
+            "run.json",
             RunFile,
-            settings=settings,
-            steps=steps and StepsFile(len(steps.frames), steps.size, steps.shows),
-            words=words,
-            concepts=concepts,
+            parts,
+            **values,
         )
 
     @classmethod
     def read_files(cls, folder: Path) -> "Run":
-        """Read the files that `write_files` wrote to a folder."""
-        for name, place in _RUNS_IN.items():
-            if (folder / name).is_file():
-                raise RunError(
-                    f"{folder} holds several runs: name one of them, as {folder / place}"
-                )
+        """Read the files of a folder that `save` wrote."""
+        if not (folder / "run.json").is_file():
+            raise RunError(
+                f"{folder} is not a run, edit or grid: expected a folder with run.json, such as "
+                "edited/ of an edit, cells/001 of a grid or run/ of an ablation"
+            )
         file = reading.read_json(folder / "run.json", RunFile)
         settings = file.settings
-        size = file.settings.size
+        size = settings.size
         image = reading.read_image(folder / "image.png", size=size)
         recording = Recording.load(folder / "maps.safetensors")
         if (recording.table.prompt, recording.size) != (settings.text, size):
             raise RunError(
                 f"{folder}: its image, maps and settings belong to different runs; make it again"
             )
-        negative, concepts = (
-            HeatMaps(Recording.load(folder / name), image)
-            if name in file.files
-            else None
-            for name in (_NEGATIVE, _CONCEPTS)
-        )
-        steps = None
+
+        def maps_of(name: str) -> HeatMaps | None:
+            if name in file.files:
+                return HeatMaps(Recording.load(folder / name), image)
+            return None
+
+        steps = input_image = None
         if file.steps is not None:
             count = len(recording.timesteps)
-            small = file.steps.size
-            mosaic = reading.read_image(
-                folder / "steps.png", size=mosaic_size(count, small)
+            whole = mosaic_size(count, file.steps.size)
+            mosaic = reading.read_image(folder / "steps.png", size=whole)
+            steps = of_mosaic(
+                mosaic,
+                count,
+                file.steps.size,
+                file.steps.shows,
             )
-            steps = of_mosaic(mosaic, count, small, file.steps.shows)
+        if _INPUT in file.files:
+            input_image = reading.read_image(folder / _INPUT, size=size)
         return cls(
             image,
             HeatMaps(recording, image),
             settings,
-            negative,
+            maps_of(_NEGATIVE),
             steps,
-            concepts,
-            reading.read_image(folder / _INPUT, size=size)
-            if _INPUT in file.files
-            else None,
+            maps_of(_CONCEPTS),
+            input_image,
         )
-
-
-def _write_words(
-    maps: HeatMaps,
-    sheet: Path,
-    title: str,
-    prefix: str = "",
-    *,
-    overlays: bool,
-    edits: Sequence[Note] = (),
-) -> tuple[WordFile, ...]:
-    """Describe the words of maps; with `overlays`, write their sheet and the overlays on it.
-
-    The boxes of the edits are outlined on the sheet.
-    """
-    files: dict[int, str] = {}
-    if overlays:
-        figure, images = maps.figure_and_overlays(title=title)
-        _outline_boxes(figure, edits, maps.recording.size[0])
-        sheet.write_bytes(plots.encode(figure))
-        for word, image in zip(maps.words, images, strict=False):
-            files[word.number] = word_file(word, prefix)
-            (sheet.parent / files[word.number]).write_bytes(png(image))
-    return tuple(
-        WordFile(n, word.text, word.tokens, files.get(n))
-        for n, word in enumerate(maps.tokens.words)
-    )
-
-
-def _outline_boxes(figure: "Figure", edits: Sequence[Note], width: int) -> None:
-    for edit in edits:
-        if isinstance(edit, Confined) and isinstance(edit.where, tuple):
-            plots.outline(figure, edit.word, edit.where, width)
 
 
 def word_file(word: Word, prefix: str = "") -> str:
@@ -342,18 +298,10 @@ def parameters_text(settings: Settings) -> str:
     if settings.negative:
         lines.append(f"Negative prompt: {settings.negative}")
     width, height = settings.size
-    edit = settings.edit
-    edited = ""
-    if edit is not None:  # these settings without the source generate another image
-        windows = "cross {:g}–{:g}, self {:g}–{:g}".format(
-            *edit.cross_replace, *edit.self_replace
-        )
-        source = json.dumps(edit.source, ensure_ascii=False)
-        edited = f', Edited from: {source}, Edit: "{windows}"'
     lines.append(
         f"Steps: {settings.steps}, Sampler: {settings.scheduler}, "
         f"CFG scale: {settings.guidance}, Seed: {settings.seed}, Size: {width}x{height}, "
-        f"Model: {settings.model}, Version: heedmap {settings.versions.heedmap}{edited}"
+        f"Model: {settings.model}, Version: heedmap {settings.versions.heedmap}"
     )
     return "\n".join(lines)
 
@@ -361,26 +309,9 @@ def parameters_text(settings: Settings) -> str:
 # --- several runs -----------------------------------------------------------------------------
 
 _SCALES: dict[Scale, str] = {
-    "shared": "shared by all words and runs{}",
-    "word": "separate for each word, the same in all runs{}",
-    "raw": "raw probability{}",
-}
-_LABELS: dict[str, Callable[[Any], str]] = {
-    "prompt": str,
-    "negative": lambda text: f"negative: {text}" if text else "no negative prompt",
-    "edit": lambda edit: f"edited from “{edit.source}”" if edit else "",
-    "edits": lambda edits: ", ".join(map(str, edits)) or "no edits",
-    "seed": "seed {}".format,
-    "steps": lambda steps: plural(steps, "step") if steps else "",
-    "guidance": lambda scale: "" if scale is None else f"guidance {scale:g}",
-    "size": lambda size: "{}×{}".format(*size),
-    "model": str,
-    "share_of": str,
-    "scheduler": str,
-    "dtype": str,
-    "arguments": lambda values: ", ".join(
-        f"{name} {value}" for name, value in values.items()
-    ),
+    "shared": "shared by all words and runs",
+    "word": "separate for each word, the same in all runs",
+    "raw": "raw probability",
 }
 
 
@@ -413,36 +344,32 @@ def compare(
         RunError: if a folder holds no run.
         WordError: if no run has read one of the words.
     """
-    given = as_list(runs)
+    check_one_of("scale", scale, SCALES)
     several = [
-        Run.load(run) if isinstance(run, str | Path) else run for run in given or ()
+        Run.load(run) if isinstance(run, str | Path) else run
+        for run in as_list(runs) or ()
     ]
-    if given is None or not all(hasattr(run, "maps") for run in several):
+    if len(several) < 2:
         raise ArgumentError(
             f"runs is {quoted(runs)}: expected a list of two or more runs or their folders, as in "
             "compare([a, b])"
         )
-    if len(several) < 2:
-        raise ArgumentError(
-            f"runs is a list of {plural(len(several), 'result')}: choose two or more results"
-        )
     names = common_words(several) if words is None else as_list(words)
-    if not names or not all(isinstance(word, str) for word in names):
+    if not names:
         raise ArgumentError(
             f"words is {quoted(words)}: expected a list of words; omit it for all"
         )
-    check_one_of("scale", scale, SCALES)
-    names = list(dict.fromkeys(names))
     small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
     for name in names:
         if not any(name in maps for maps in small):
             several[0].maps.tokens.find(name)  # raises
-    first, *others = [setting_texts(run).items() for run in several]
-    common = dict(pair for pair in first if all(pair in texts for texts in others))
-    note = [
-        common.get(name)
-        for name in ("seed", "steps", "guidance", "size", "model", "share_of")
-    ]
+    texts = [setting_texts(run) for run in several]
+    common = {
+        name: text
+        for name, text in texts[0].items()
+        if all(other[name] == text for other in texts)
+    }
+    note = ("seed", "steps", "guidance", "size", "model")
     rows: list[list[Image.Image | str]] = [[maps.image or ""] for maps in small]
     shares: list[Share | None] = [maps.recording.share_of for maps in small]
     bars: list[plots.ScaleBar] = []
@@ -450,24 +377,20 @@ def compare(
         group = [number for number, one in enumerate(shares) if one == share]
         heats = [[small[n][word] for n in group if word in small[n]] for word in names]
         spans, ends = _spans(heats, scale)
-        name = _SCALES[scale].format("")
-        if len({*shares}) > 1:
-            models = dict.fromkeys(several[n].settings.model for n in group)
-            name = scale_name(
-                _SCALES[scale].format(f" of {join_words([*models])}"), share
-            )
-        bars += [plots.ScaleBar(name, ends)] if any(heats) else []
+        if any(heats):
+            bars.append(plots.ScaleBar(scale_name(_SCALES[scale], share), ends))
         for number in group:
             maps = small[number]
-            rows[number] += [
-                maps[word].render(*span, short_side=1) if word in maps else "not read"
-                for word, span in zip(names, spans, strict=True)
-            ]
+            for word, span in zip(names, spans, strict=True):
+                cell = "not read"
+                if word in maps:
+                    cell = maps[word].render(*span, short_side=1)
+                rows[number].append(cell)
     return plots.draw_table(
         [*zip(labels(several), rows, strict=True)],
         ["the image", *names],
         title=common.get("prompt", f"{len(several)} runs compared"),
-        note=" · ".join(filter(None, note)),
+        note=" · ".join(filter(None, map(common.get, note))),
         bars=bars,
     )
 
@@ -478,23 +401,40 @@ def _spans(
     """Return the coldest and the hottest value of each word, and the ends of the scale's bar."""
     # Of the maps here, not of all words.
     values: Scale = "raw" if scale == "raw" else "word"
-    maps = [one for column in heats for one in column]
-    every = common_range(maps, values) if maps else (0.0, 0.0)
-    separate = scale == "word"
-    spans = [
-        common_range(column, values) if separate and column else every
-        for column in heats
-    ]
-    negative = min(spans)[0] < 0
-    spans = [centred(*span) for span in spans] if negative else spans
-    return spans, ("−most" if negative else "least", "most") if separate else every
+    maps = [heat for column in heats for heat in column]
+    shared = common_range(maps, values) if maps else (0.0, 0.0)
+    signed = shared[0] < 0
+    if scale != "word":
+        shared = centred(*shared) if signed else shared
+        return [shared] * len(heats), shared
+    spans = [common_range(column, values) if column else shared for column in heats]
+    if signed:
+        return [centred(*span) for span in spans], ("−most", "most")
+    return spans, ("least", "most")
 
 
 def setting_texts(run: Run) -> dict[str, str]:
     """Return the texts of settings that tell runs apart, in the order of a label."""
-    texts = {name: text(getattr(run.settings, name)) for name, text in _LABELS.items()}
-    texts["share_of"] = SHARES[run.maps.recording.share_of]
-    return texts
+    settings = run.settings
+    edit = settings.edit
+    guidance = settings.guidance
+    negative = settings.negative
+    arguments = [f"{name} {value}" for name, value in settings.arguments.items()]
+    return {
+        "prompt": settings.prompt,
+        "negative": f"negative: {negative}" if negative else "no negative prompt",
+        "edit": f"edited from “{edit.source}”" if edit else "",
+        "edits": ", ".join(map(str, settings.edits)) or "no edits",
+        "seed": f"seed {settings.seed}",
+        "steps": plural(settings.steps, "step") if settings.steps else "",
+        "guidance": "" if guidance is None else f"guidance {guidance:g}",
+        "size": "{}×{}".format(*settings.size),
+        "model": settings.model,
+        "share_of": SHARES[run.maps.recording.share_of],
+        "scheduler": settings.scheduler,
+        "dtype": settings.dtype,
+        "arguments": ", ".join(arguments),
+    }
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -503,14 +443,15 @@ def labels(runs: Sequence[Run]) -> list[str]:
     Of different models, the scheduler and the arguments are named only if nothing else differs.
     """
     several = [setting_texts(run) for run in runs]
-    names = [name for name in _LABELS if len({texts[name] for texts in several}) > 1]
-    short = [name for name in names if name not in ("scheduler", "arguments")]
+    names = [name for name in several[0] if len({run[name] for run in several}) > 1]
+    choices = [names]
+    if "model" in names:
+        short = [name for name in names if name not in ("scheduler", "arguments")]
+        choices = [short, names]
     texts: list[str] = []
-    for chosen in (short, names) if "model" in names else (names,):
-        texts = [
-            ", ".join(filter(None, (one[name] for name in chosen))) for one in several
-        ]
-        if len(set(texts)) == len(runs):
+    for chosen in choices:
+        texts = [", ".join(filter(None, map(run.get, chosen))) for run in several]
+        if len({*texts}) == len(runs):
             return texts
     return [
         ", ".join(filter(None, (f"run {n}", text))) for n, text in enumerate(texts, 1)
@@ -522,10 +463,8 @@ def common_words(runs: Sequence[Run]) -> list[str]:
 
     Words such as "the" and "of" are in it only if there are no others.
     """
-    texts: dict[str, str] = {}
-    for word in runs[0].maps.words:
-        texts.setdefault(word.text.casefold(), word.text)
-    common = [text for text in texts.values() if all(text in run.maps for run in runs)]
+    texts = dict.fromkeys(word.text for word in runs[0].maps.words)
+    common = [text for text in texts if all(text in run.maps for run in runs)]
     if not common:
         raise ArgumentError(
             "these prompts have no word in common: name the words to compare"

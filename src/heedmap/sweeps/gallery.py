@@ -8,7 +8,7 @@ from heedmap.errors import RunError, reason
 from heedmap.io.reading import path_of
 from heedmap.io.writing import put_file
 from heedmap.page.packing import as_script
-from heedmap.page.pages import document, page_part
+from heedmap.page.pages import assemble
 from heedmap.sweeps import TABLE
 
 _SORTS = {
@@ -50,11 +50,9 @@ def gallery(folder: str | Path) -> Path:
     sorts = [
         item for item in _SORTS.items() if any(run[item[0]] is not None for run in runs)
     ]
-    page = document(
-        page_part("gallery/gallery.html"),
+    page = assemble(
+        "gallery/gallery",
         place.resolve().name,
-        page_part("assets/base.css") + page_part("gallery/gallery.css"),
-        page_part("assets/dom.js") + page_part("gallery/gallery.js"),
         images="'self' file:",
         data=as_script({"runs": runs, "sorts": sorts}),
     )

@@ -69,7 +69,7 @@ function createModel(data) {
   /** Return the run whose words are shown: the edit, but of an ablation the run with the word. */
   const mainRun = () => (ablation ? runsNow()[0] : runsNow().at(-1));
   const sideOf = (run) => (pair() ? SIDES[runsNow().indexOf(run)] : "");
-  const located = () => first.own === "located";
+  const located = () => first.settings.located !== null;
   const refined = () => state.maps === "refined" && data.maps.refined !== null;
   const layersNow = () => (refined() ? "all" : state.layers);
   const headNow = () => (refined() ? -1 : state.head);

@@ -14,10 +14,10 @@ function createEdits({ data, state, runs, ablation, pair, listen, change }) {
   }
 
   /** Return the grid as it is; sources are pictures that cannot be opened. */
-  function grid({ columns, rows, note }) {
+  function grid({ columns, rows }) {
     const source = ([, near]) =>
       make("img", { src: runs[data.pairs[near].source].picture, alt: "the source", loading: "lazy" });
-    return table(note, ["", ...columns], rows.map(([name, cells]) =>
+    return table("", ["", ...columns], rows.map(([name, cells]) =>
       [name, ...cells.map((cell) => (cell === null ? source(cells) : button(cell, "")))],
     ));
   }
@@ -67,6 +67,32 @@ function createEdits({ data, state, runs, ablation, pair, listen, change }) {
   listen(draw);
   draw({ pair: state.pair });
 }
+
+/** The settings of a run as rows of a table. */
+const settingRows = (() => {
+  const NAMES = {
+    batch_place: "position in batch", card: "the model's card", defaults: "default values", pipeline: "the pipeline",
+    located: "image searched", share_of: "values are shares of", untaught: "words not in training",
+  };
+  const nameOf = (key) => NAMES[key] ?? key;
+
+  /** Write a value of JSON, the parts of lists and objects with commas between; nothing for null. */
+  function textOf(value) {
+    if (value === null || typeof value !== "object") return String(value ?? "");
+    if (Array.isArray(value)) return value.map(textOf).join(", ");
+    const parts = Object.entries(value).filter(([, part]) => part !== null);
+    return parts.map(([key, part]) => `${nameOf(key)}: ${textOf(part)}`).join(", ");
+  }
+
+  return ({ settings: { text, limit, ...settings }, shareOf }) => { // without the prompt's plain text and the bytes of maps
+    const { prompt, seed, size } = settings;
+    const defaults = Object.entries(settings.defaults).map(([name, by]) => `${name} of ${nameOf(by)}`);
+    const values = { prompt, seed, ...settings, size: size.join("×"), share_of: shareOf, defaults };
+    const rows = Object.entries(values).map(([key, value]) => [nameOf(key), textOf(value)]);
+    const short = (text) => (text.length < 1000 ? text : `${text.slice(0, 1000)}…`); // a mask has many bits
+    return rows.filter(([, text]) => text).map(([name, text]) => [name, short(text)]);
+  };
+})();
 
 /** The commands that explain the number at the place and that repeat the result; the settings. */
 function createCommands(model) {
@@ -132,7 +158,8 @@ function createCommands(model) {
   }
 
   function drawSettings() {
-    const { settings, model: option } = runs[model.runsNow().at(-1)];
+    const run = runs[model.runsNow().at(-1)];
+    const { model: option } = run;
     const notes = [home ? "" : "FOLDER is the folder of this page.", option ? "MODEL is a saved copy of the model." : ""];
     const folder = model.ablation ? folderOf(model.runsNow().at(-1)) : quoted(home || "FOLDER");
     repeat.set([`heedmap repeat ${folder}`, option].filter(Boolean).join(" "));
@@ -141,7 +168,7 @@ function createCommands(model) {
       repeat.element,
       make("p", { className: "hint" }, notes.filter(Boolean).join(" ")),
     );
-    $("settings").replaceChildren(table(model.ablation ? "of the run without the word" : model.pair() ? "of the edit" : "of the run", [], settings));
+    $("settings").replaceChildren(table(model.ablation ? "of the run without the word" : model.pair() ? "of the edit" : "of the run", [], settingRows(run)));
   }
 
   $("why").querySelector("div").replaceChildren(explain.element);

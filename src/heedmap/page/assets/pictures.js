@@ -91,7 +91,7 @@ function createPictures(model, words) {
     const copies = model.ablation ? shown.map((run, n) => plainFigure(run, n ? capital(pair.label) : "The image", n)) : [];
     const heated = shown.map((run, n) => {
       const { w, h } = runs[run].enlarged;
-      const own = !n && pair && runs[run].own === "edited" ? ": your image as the model reconstructs it" : "";
+      const own = !n && pair && runs[run].settings.input_image !== null ? ": your image as the model reconstructs it" : "";
       const caption = model.ablation ? ["Heat over the image", `Heat, ${pair.label}`][n] : model.sideOf(run) + own;
       return figure("run", run, caption, new ImageData(w, h), pair ? ["source", "edited"][n] : "run");
     });

@@ -330,3 +330,4 @@ document.querySelector("main").after(everything());
 const file = new Blob([JSON.stringify(data, null, 2) + "\n"], { type: "application/json" });
 document.getElementById("download").href = URL.createObjectURL(file);
 document.documentElement.dataset.ready = "yes";
+dom.bindFrame();
