@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         GridReport as GridReport,
         Settings as Settings,
     )
+    from heedmap.io.word_edits import Confine as Confine, Reweight as Reweight
     from heedmap.maps.heatmaps import HeatMap as HeatMap, HeatMaps as HeatMaps
     from heedmap.mathematics.by_hand import (
         Attention as Attention,
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
         RepeatResult as RepeatResult,
         repeat as repeat,
     )
-    from heedmap.recording.edits import Confine as Confine, Reweight as Reweight
     from heedmap.recording.tracing import (
         Trace as Trace,
         observe as observe,
@@ -105,6 +105,7 @@ _NAMES = {
     ],
     "figures.overlays": ["Animation"],
     "io.schemas": ["Change", "EditReport", "GridReport", "Settings"],
+    "io.word_edits": ["Confine", "Reweight"],
     "maps.heatmaps": ["HeatMap", "HeatMaps"],
     "mathematics.by_hand": ["Attention", "attention"],
     "mathematics.events": ["AttentionEvent"],
@@ -115,7 +116,6 @@ _NAMES = {
     "pipelines.generation": ["generate"],
     "pipelines.input_images": ["locate"],
     "pipelines.repeating": ["RepeatResult", "repeat"],
-    "recording.edits": ["Confine", "Reweight"],
     "recording.tracing": ["Trace", "observe", "trace"],
     "results.ablations": ["Ablation", "Agreement", "CausalAgreement"],
     "results.edits": ["EditResult"],

@@ -84,6 +84,8 @@ USUAL_JOINT: Mapping[EditPurpose | None, tuple[float, float]] = {
 """The same where text and image share one softmax, measured on the embedded transformer."""
 MAX_STEPS = 999
 """The most denoising steps: a model is trained with 1000 timesteps."""
+MAX_WEIGHT = 1e6
+"""The largest weight of a word, of either sign."""
 LOCATE_STEPS = 10
 """The noise levels at which `locate` asks the model: 5, 10, 20 and 40 are equal on scenes with
 known masks."""

@@ -47,7 +47,7 @@ from heedmap.pipelines.arguments import (
 )
 from heedmap.recording.calls import RecordingSpec
 from heedmap.recording.controller import Steering
-from heedmap.recording.edits import Edit, checked_edits, note_of, weights_rule
+from heedmap.recording.edits import Edit, checked_edits, saved_edits, weights_rule
 from heedmap.recording.probing import Probe
 from heedmap.recording.tracing import AfterStep, StepState, Trace
 from heedmap.results.runs import Run
@@ -387,7 +387,7 @@ def _shared_settings(
         "keep": tuple(sorted(options.keep)),
         "branches": tuple(sorted(options.branches)),
         **settings.describe(pipe),
-        "edits": tuple(map(note_of, edits)),
+        "edits": saved_edits(edits),
         "arguments": {
             name: argument_note(value) for name, value in options.arguments.items()
         },

@@ -18,6 +18,7 @@ from heedmap.backends.base import Pipeline, left_early, parameters
 from heedmap.backends.registry import STEP_LISTS, THEIR_NAMES, check_names
 from heedmap.errors import ArgumentError, ModelError, plural, quoted
 from heedmap.io.schemas import Settings
+from heedmap.io.word_edits import SavedRule
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
 from heedmap.pipelines import editing, generation, input_images
 from heedmap.pipelines.arguments import argument, argument_note, description
@@ -25,7 +26,7 @@ from heedmap.pipelines.edit_runs import EditSource, run_edits
 from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.pipelines.input_images import saved_image
 from heedmap.pipelines.settings import effective_value, saved_schedulers, settings_diff
-from heedmap.recording.edits import Edit, edit_from, note_of
+from heedmap.recording.edits import Edit, saved_edits
 from heedmap.recording.probing import Probe, StopRun
 from heedmap.results.edits import EditResult
 from heedmap.results.grids import Grid, load_result
@@ -149,11 +150,12 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
     An argument that is missing, or differs from that of the run, is an ArgumentError.
     """
     extra = dict(extra)
-    edits = tuple(extra.pop("edits", map(edit_from, settings.edits)))
-    if None in edits or tuple(map(note_of, edits)) != settings.edits:
+    edits = tuple(extra.pop("edits", settings.edits))
+    is_saved = not any(isinstance(edit, SavedRule) for edit in edits)
+    if not is_saved or saved_edits(edits) != settings.edits:
         raise ArgumentError(
             f"the edits of this run are {', '.join(map(str, settings.edits)) or 'none'}: pass the "
-            "same if one is a rule or a large mask, as in hm.repeat(pipe, run, edits=[…])"
+            "same if one is a rule, as in hm.repeat(pipe, run, edits=[…])"
         )
     values = {one.name: getattr(settings, one.name) for one in fields(GenerateOptions)}
     values["arguments"] = _arguments(pipe, settings, extra)

@@ -23,7 +23,6 @@ from heedmap.figures.overlays import (
 from heedmap.io import reading
 from heedmap.io.schemas import (
     FORMAT,
-    Confined,
     Name,
     Note,
     Settings,
@@ -32,6 +31,7 @@ from heedmap.io.schemas import (
     StepSource,
     Text,
 )
+from heedmap.io.word_edits import Confine
 from heedmap.io.writing import slug, whole_folder
 from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import (
@@ -305,7 +305,7 @@ def _write_words(
     prefix: str = "",
     *,
     overlays: bool,
-    edits: Sequence[Note] = (),
+    edits: Sequence[object] = (),
 ) -> tuple[WordFile, ...]:
     """Describe the words of maps; with `overlays`, write their sheet and the overlays on it.
 
@@ -325,9 +325,9 @@ def _write_words(
     )
 
 
-def _outline_boxes(figure: "Figure", edits: Sequence[Note], width: int) -> None:
+def _outline_boxes(figure: "Figure", edits: Sequence[object], width: int) -> None:
     for edit in edits:
-        if isinstance(edit, Confined) and isinstance(edit.where, tuple):
+        if isinstance(edit, Confine) and isinstance(edit.where, tuple):
             plots.outline(figure, edit.word, edit.where, width)
 
 
