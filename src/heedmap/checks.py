@@ -78,13 +78,14 @@ def check_prompt(value: object) -> str:
     return prompt
 
 
-def check_one_of(what: str, value: object, known: Iterable[str]) -> None:
-    """Raise an ArgumentError unless a value is one of some names."""
+def check_one_of(what: str, value: object, known: Iterable[str]) -> str:
+    """Return a value that is one of some names; ArgumentError otherwise."""
     names = tuple(known)
     if not isinstance(value, str) or value not in names:
         raise ArgumentError(
             f"{what} is {quoted(value)}: expected {_choice(value, names)}"
         )
+    return value
 
 
 def check_subset(

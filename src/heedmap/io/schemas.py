@@ -7,7 +7,7 @@ all fields. The options of a call are saved as the dataclasses that check them.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -202,11 +202,11 @@ class Settings(GenerateOptions):
         nsfw_content_detected: True if the safety checker made the image black; None without one.
     """
 
-    most_steps: ClassVar[int] = MAX_STEPS
-
     prompt: Text
     text: Text = ""
     seed: Whole
+    steps: Annotated[int, Meta(ge=1, le=MAX_STEPS)] | None = None
+    concepts: Words = ()
     size: tuple[SideLength, SideLength]  # pyright: ignore[reportGeneralTypeIssues]
     branches: tuple[BranchName, ...] = ("conditional",)
     defaults: Mapping[Name, Name] = dataclasses.field(default_factory=dict)

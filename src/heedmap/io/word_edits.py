@@ -194,10 +194,10 @@ class Confine(Struct, frozen=True, tag_field="kind", tag="confine"):
 class SavedRule(Struct, frozen=True, tag_field="kind", tag="rule"):
     """A rule of the user's, of which a file has the name."""
 
-    name: str
+    name: str = ""
 
     def __str__(self) -> str:
-        return f"the rule {self.name}"
+        return f"the rule {self.name}" if self.name else "a rule"
 
 
 def _set(edit: Struct, **values: Any) -> None:
