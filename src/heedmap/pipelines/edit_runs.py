@@ -6,7 +6,7 @@ its self-attention. A plan is made before the first step, so that an edit that d
 prompts is refused there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 from msgspec import structs
-from PIL import Image
+from PIL import Image, ImageChops
 
 from heedmap.backends.memory import fitting, in_batches
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import family_of, self_attention_layers
+from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, TruncatedWordError, join_words, quoted
 from heedmap.figures import overlays
 from heedmap.io.schemas import ChangedWords, EditReport, SavedEdit
@@ -92,13 +92,14 @@ class EditSource:
     ) -> None:
         """Read the prompt; unless it is `weighted`, its weights are those of an edit alone."""
         parsed = parse_weights(prompt)
-        self.pipe, self.options, self.sampling = pipe, options, sampling
+        self.pipe = pipe
+        self.options = options
+        self.sampling = sampling
         self.prompt = prompt if weighted else escape(parsed.text)
         self.table = prompt_table(pipe, parsed.text, sampling.arguments)
         self.weights = token_weights(parsed.spans, self.table) if weighted else {}
         self.rules = (weights_rule(self.weights, self.table),) if self.weights else ()
         self.word_windows: Any = options.word_windows
-        self._targets: dict[str, tuple[TokenTable, WordAlignment, torch.Tensor]] = {}
         if options.only is not None:
             if why := family_of(pipe).why_unblended():
                 raise ArgumentError(f"{type(pipe).__name__} {why}")
@@ -118,46 +119,39 @@ class EditSource:
         of the options, or else of the edit's purpose.
         """
         options: Any = self.options
-        parsed, weights = parse_weights(prompt), weights or {}
-        # Prompts that differ in weights alone align once.
-        if parsed.text not in self._targets:
-            self._targets[parsed.text] = self._align(parsed.text)
-        table, alignment, columns = self._targets[parsed.text]
+        weights = weights or {}
+        parsed = parse_weights(prompt)
+        table = prompt_table(self.pipe, parsed.text, self.sampling.arguments)
+        alignment = pair_words(self.table, table, options.kind)
+        if alignment.unread:
+            raise TruncatedWordError(
+                f"{quoted(alignment.unread[0].text)} is changed, but stands past the {table.room} "
+                f"tokens that the model reads: {MOVE_IT}"
+            )
         spans = weighed(parsed, table, weights)
-        new_weights, purpose = token_weights(spans, table), purpose_of(alignment)
-        usual = family_of(self.pipe).windows[purpose]
-        window: FractionWindow = cross or options.cross_replace or (0.0, usual[0])
-        rules: list[Rule] = [self._inject(table, alignment, columns, window)]
+        new_weights = token_weights(spans, table)
+        purpose = purpose_of(alignment)
+        cross_end, self_end = family_of(self.pipe).windows[purpose]
+        window: FractionWindow = cross or options.cross_replace or (0.0, cross_end)
+        rules: list[Rule] = [self._inject(table, alignment, window)]
         if new_weights:
             rules.append(weights_rule(new_weights, table))
             rules += [Renormalize()] * options.renormalize
-
-        def weight(word: Word | None, of: Mapping[int, float]) -> float:
-            return (
-                of.get(word.tokens[0], 1.0) if word is not None and word.tokens else 1.0
-            )
-
-        pairs = alignment.pairs
         varied = {
             word for name in weights for place in table.matches(name) for word in place
         }
         weighted = [
             (a, b)
-            for a, b in pairs
-            if weight(a, self.weights) != weight(b, new_weights)
+            for a, b in alignment.pairs
+            if _weight(a, self.weights) != _weight(b, new_weights)
         ]
         about = [
             *alignment.changes,
             *weighted,
-            *(pair for pair in pairs if pair[1] in varied),
+            *(pair for pair in alignment.pairs if pair[1] in varied),
         ]
-        sides = [a for a, _ in about], [b for _, b in about]
-        before, after = (
-            tuple(sorted({word.number for word in side if word and word.tokens}))
-            for side in sides
-        )
-        ids = [[token.id for token in one.tokens] for one in (self.table, table)]
-        is_reweighted = not alignment.changes and ids[0] == ids[1]
+        has_same_tokens = _ids(self.table) == _ids(table)
+        is_reweighted = has_same_tokens and not alignment.changes
         swaps = () if options.only is None else swap_of(options.only)
         return Plan(
             source=self,
@@ -169,45 +163,28 @@ class EditSource:
             kind="reweight" if is_reweighted else alignment.kind,
             purpose=purpose,
             has_effect=bool(weighted) or not is_reweighted,
-            words=ChangedWords(source=before, edited=after),
+            words=ChangedWords(
+                source=_numbers(a for a, _ in about),
+                edited=_numbers(b for _, b in about),
+            ),
             weights=new_weights,
             rules=tuple(rules),
             swaps=tuple((self.table.phrase(a), table.phrase(b)) for a, b in swaps),
             cross_replace=window,
-            self_replace=self_replace or options.self_replace or (0.0, usual[1]),
+            self_replace=self_replace or options.self_replace or (0.0, self_end),
         )
-
-    def _align(self, text: str) -> tuple[TokenTable, WordAlignment, torch.Tensor]:
-        """Return a target's table and alignment, and the shares (K_src, K) of the source's tokens.
-
-        The target's tokens take these shares of the source's attention.
-        """
-        source, target = (
-            self.table,
-            prompt_table(self.pipe, text, self.sampling.arguments),
-        )
-        alignment = pair_words(source, target, self.options.kind)
-        if alignment.unread:
-            raise TruncatedWordError(
-                f"{quoted(alignment.unread[0].text)} is changed, but stands past the {target.room} "
-                f"tokens that the model reads: {MOVE_IT}"
-            )
-        columns = torch.zeros(len(source.tokens), len(target.tokens))
-        for w, n, share in token_shares(source, target, alignment):
-            columns[w, n] = share
-        return target, alignment, columns
 
     def _inject(
-        self,
-        table: TokenTable,
-        alignment: WordAlignment,
-        columns: torch.Tensor,
-        cross: FractionWindow,
+        self, table: TokenTable, alignment: WordAlignment, cross: FractionWindow
     ) -> Inject:
         """Return the rule that takes the source's cross-attention in each token's window.
 
         It takes the plain attention: the weights in a prompt hold for that prompt's image.
         """
+        # The shares of the source's tokens that the target's take: (K_src, K).
+        columns = torch.zeros(len(self.table.tokens), len(table.tokens))
+        for token, position, share in token_shares(self.table, table, alignment):
+            columns[token, position] = share
         start, end = (torch.full((len(table.tokens),), bound) for bound in cross)
         has_source = columns.any(dim=0)
         if alignment.kind == "refine":
@@ -221,6 +198,21 @@ class EditSource:
                 )
             start[tokens], end[tokens] = window
         return Inject(columns, start, end, cross)
+
+
+def _weight(word: Word | None, weights: Mapping[int, float]) -> float:
+    if word is None or not word.tokens:
+        return 1.0
+    return weights.get(word.tokens[0], 1.0)
+
+
+def _ids(table: TokenTable) -> list[int | None]:
+    return [token.id for token in table.tokens]
+
+
+def _numbers(words: Iterable[Word | None]) -> tuple[int, ...]:
+    """Return the numbers of the words that the model reads."""
+    return tuple(sorted({word.number for word in words if word and word.tokens}))
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,7 +332,8 @@ class LocalBlend:
     """
 
     def __init__(self, source: EditSource, plans: Sequence[Plan]) -> None:
-        self._options, self._plans = source.options, plans
+        self._options = source.options
+        self._plans = plans
         self._tables = [source.table, *(plan.table for plan in plans)]
         self._protected = [source.table.find(word) for word in source.options.protect]
         self.masks: dict[int, torch.Tensor] = {}
@@ -357,10 +350,13 @@ class LocalBlend:
 
     def blend(self, state: StepState) -> torch.Tensor:
         """Return the latents (B, C, h, w) to go on with."""
-        moment, latents, options = state.moment, state.latents, self._options
+        moment = state.moment
+        latents = state.latents
+        options = self._options
         if moment.step not in steps_within(options.blend_from, 1.0, moment.steps):
             return latents
-        blended, size = latents.clone(), (latents.shape[-2], latents.shape[-1])
+        blended = latents.clone()
+        size = (latents.shape[-2], latents.shape[-1])
 
         @cache  # all edits ask for the same places of the source
         def acts(image: int, tokens: tuple[int, ...]) -> torch.Tensor:
@@ -397,25 +393,24 @@ def _pair(
     number: int,
     latent_mask: torch.Tensor | None,
 ) -> EditResult:
-    controller, words = trace.controller, plan.words
+    controller = trace.controller
     assert controller is not None
-    mask = masked_by = None
-    if latent_mask is not None:
-        mask = overlays.resize_map(latent_mask.float().numpy(), source.image.size) > 0.5
-        tables = plan.source.table, plan.table
-        masked_by = ", ".join(
-            "→".join(
-                table.text_of(tokens)
-                for table, tokens in zip(tables, swap, strict=True)
-            )
-            for swap in plan.swaps
-        )
-    inside = mask
-    if inside is None:
-        inside = np.zeros(source.image.size[::-1], dtype=bool)
+    words = plan.words
+    mask = None
+    masked_by = None
+    inside = np.zeros(source.image.size[::-1], dtype=bool)
+    if latent_mask is None:
         for run, numbers in ((source, words.source), (edited, words.edited)):
             for word in numbers:
                 inside |= run.maps.at(word).mask()
+    else:
+        mask = overlays.resize_map(latent_mask.float().numpy(), source.image.size) > 0.5
+        inside = mask
+        text_of = plan.source.table.text_of
+        masked_by = ", ".join(
+            f"{text_of(before)}→{plan.table.text_of(after)}"
+            for before, after in plan.swaps
+        )
     moved = [float(share) for share in controller.moved.get(number, ())]
     values = {
         **vars(plan.source.options),
@@ -456,30 +451,22 @@ def _notes(
 
     They are saved, and shown on pages as well.
     """
-    only, steps, scheduler = (
-        plan.source.options.only,
-        report.steps,
-        source.settings.scheduler,
-    )
+    only = plan.source.options.only
+    steps = report.steps
+    scheduler = source.settings.scheduler
     windows = {
         "cross-attention": plan.cross_replace,
         "self-attention": plan.self_replace,
-        **{
-            f"attention for {quoted(word)}": window
-            for word, window in plan.source.word_windows.items()
-        },
     }
+    for word, window in plan.source.word_windows.items():
+        windows[f"attention for {quoted(word)}"] = window
     for name, (start, end) in windows.items():
-        inside = steps_within(start, end, steps)
-        copied = report.self_sites if name == "self-attention" else len(inside)
-        if start < end and not copied:
-            why = f"no layer has {report.options.max_self_cells} or fewer cells"
-            pipe = plan.source.pipe
-            is_linear = not (family_of(pipe).is_joint or self_attention_layers(pipe))
-            if name == "self-attention" and is_linear:
-                why = "the model's self-attention is linear and has no probabilities"
-            if not inside:
-                why = f"none of the {steps} steps falls between {start:g} and {end:g} of the run"
+        why = None
+        if not steps_within(start, end, steps):
+            why = f"none of the {steps} steps falls between {start:g} and {end:g} of the run"
+        elif name == "self-attention" and not report.self_sites:
+            why = f"no layer of it has {report.options.max_self_cells} or fewer cells"
+        if start < end and why is not None:
             yield f"{why}, so no {name} was copied from the source"
     is_black = any(run.settings.nsfw_content_detected for run in (source, edited))
     if report.reconstruction is not None and not is_black:
@@ -520,6 +507,6 @@ def _notes(
         )
 
 
-def _largest_difference(one: Run, other: Run) -> float:
-    images = [np.asarray(run.image.convert("RGB"), float) for run in (one, other)]
-    return np.abs(np.subtract(*images)).max()
+def _largest_difference(before: Run, after: Run) -> int:
+    images = (run.image.convert("RGB") for run in (before, after))
+    return np.max(ImageChops.difference(*images).getextrema())

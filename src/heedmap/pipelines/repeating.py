@@ -399,14 +399,7 @@ def _grid(
     options = replace(report.options, image=picture, batch=report.batch)
     weighted = report.targets is not None
     edits = EditSource(pipe, report.source, options, sampling, weighted=weighted)
-    axes = editing.Axes(
-        targets=report.targets or (report.source,),
-        weights=report.weights,
-        cross_replace=report.cross_replace,
-        self_replace=report.self_replace,
-        seeds=report.seeds,
-    )
-    return Grid(editing.run_grid(edits, axes, progress), report)
+    return editing.run_grid(edits, report, progress)
 
 
 def _settings(saved: Drawing) -> Settings:
