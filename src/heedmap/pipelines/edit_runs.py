@@ -9,7 +9,6 @@ prompts is refused there.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -280,13 +279,16 @@ def run_edits(
         images = [source, *some]
         rules = {number: one.rules for number, one in enumerate(images) if one.rules}
         windows = {number: plan.self_replace for number, plan in enumerate(some, 1)}
-        local = None if source.options.only is None else LocalBlend(source, some)
+        latents = None
+        if image_source is not None:
+            latents = image_source.start(len(images))
+        local = LocalBlend(source, some)
 
         def change(state: StepState) -> torch.Tensor:
             if image_source is not None:
-                latents = image_source.next_latents(state.moment, state.latents)
-                state = replace(state, latents=latents)
-            return state.latents if local is None else local.blend(state)
+                moved = image_source.next_latents(state.moment, state.latents)
+                state = replace(state, latents=moved)
+            return local.blend(state)
 
         runs, trace = generate_batch(
             pipe,
@@ -296,10 +298,10 @@ def run_edits(
             steering=Steering(
                 rules, dict.fromkeys(windows, 0), windows, source.options.max_self_cells
             ),
-            latents=None if image_source is None else image_source.start(len(images)),
+            latents=latents,
             progress=sub_progress(progress, done, done + remaining),
             preview=preview,
-            map_tokens=None if local is None else local.map_tokens,
+            map_tokens=local.map_tokens,
             change=change,
             probe=probe,
         )
@@ -315,7 +317,7 @@ def run_edits(
             ]
         first = pairs[0].source if pairs else runs[0]
         for number, plan in enumerate(some, 1):
-            mask = None if local is None else local.masks.get(number)
+            mask = local.masks.get(number)
             pairs.append(_pair(plan, first, runs[number], trace, number, mask))
 
     in_batches(plans, (source.options.batch or fitting(pipe, size)) - 1, run_batch)
@@ -326,8 +328,7 @@ class LocalBlend:
     """The blend of latents after each step: the source's where the words of the edits do not act.
 
     Attributes:
-        map_tokens: for each image the tokens whose maps decide: those of the words, and of the
-            phrases that rival them.
+        map_tokens: for each image the tokens of its words, whose maps decide; none without `only`.
         masks: the last mask of each edit, bool (h, w) of the latent, by its number in the batch.
     """
 
@@ -337,23 +338,18 @@ class LocalBlend:
         self._tables = [source.table, *(plan.table for plan in plans)]
         self._protected = [source.table.find(word) for word in source.options.protect]
         self.masks: dict[int, torch.Tensor] = {}
-        words = [
-            [*self._protected, *(before for plan in plans for before, _ in plan.swaps)]
-        ]
-        words += [[after for _, after in plan.swaps] for plan in plans]
-        self.map_tokens = {
-            number: tuple(
-                sorted({*chain(*parts, *phrase_tokens(self._tables[number]))})
-            )
-            for number, parts in enumerate(words)
-        }
+        self.map_tokens: dict[int, tuple[int, ...]] = {}
+        if source.options.only is not None:
+            for number, table in enumerate(self._tables):
+                self.map_tokens[number] = table.positions("text")
 
     def blend(self, state: StepState) -> torch.Tensor:
         """Return the latents (B, C, h, w) to go on with."""
         moment = state.moment
         latents = state.latents
         options = self._options
-        if moment.step not in steps_within(options.blend_from, 1.0, moment.steps):
+        steps = steps_within(options.blend_from, 1.0, moment.steps)
+        if options.only is None or moment.step not in steps:
             return latents
         blended = latents.clone()
         size = (latents.shape[-2], latents.shape[-1])

@@ -37,7 +37,6 @@ from heedmap.mathematics.rules import Rule
 from heedmap.options import BranchName, GenerateKeywords, GenerateOptions
 from heedmap.pipelines import settings
 from heedmap.pipelines.arguments import (
-    apply_model_defaults,
     argument_note,
     check_seed,
     has_usual_area,
@@ -246,7 +245,7 @@ def generate_batch(
         doubts += map(bracket_warning, parsed)
     for text in filter(None, [*doubts, *_warnings(pipe, options, branches)]):
         warn(text)
-    call = for_batch(pipe, texts, seeds, apply_model_defaults(pipe, options))
+    call = for_batch(pipe, texts, seeds, settings.apply_model_defaults(pipe, options))
     bar = nullcontext() if progress is None else without_bar(pipe)
     with noise_of_steps(pipe.scheduler, call["generator"]), trace, bar:
         images, flags = _call(family, call, latents, image)

@@ -48,13 +48,13 @@ from heedmap.io.schemas import InputImageSettings
 from heedmap.io.writing import digest_of
 from heedmap.options import LOCATE_STEPS, GenerateOptions, LocateKeywords
 from heedmap.pipelines.arguments import (
-    apply_model_defaults,
     check_seed,
     has_usual_area,
     resolve_options,
     takes_options,
 )
 from heedmap.pipelines.generation import Progress, generate_batch
+from heedmap.pipelines.settings import apply_model_defaults
 from heedmap.recording.probing import Probe
 from heedmap.results.edits import image_difference
 from heedmap.results.runs import Run
