@@ -69,7 +69,8 @@ def ablate(
     without_attention = replace(call, edits=(*call.edits, Reweight(word.strip(), 0.0)))
     without_prompt = replace(call, prompt=prompt, edits=edits)
     calls = (call, without_attention, without_prompt)
-    with repeating.saved_schedulers(pipe, saved.settings) as changed:
+    changed = repeating.settings_diff(saved.settings, pipe)
+    with repeating.saved_schedulers(pipe, saved.settings):
         again, *without = (
             repeating.generate_call(pipe, one, sub_progress(progress, done, len(calls)))
             for done, one in enumerate(calls)

@@ -136,10 +136,11 @@ def explain(
         joint=family.is_joint,
     )
     with (
-        repeating.saved_schedulers(pipe, saved.settings) as changed,
+        repeating.saved_schedulers(pipe, saved.settings),
         suppress(StopRun),
         left_early(pipe),
     ):
+        changed = repeating.settings_diff(saved.settings, pipe)
         repeating.generate_again(pipe, saved, arguments, progress, probe)
     site = probe.site
     inputs = probe.inputs

@@ -138,21 +138,14 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 @contextmanager
-def saved_schedulers(
-    pipe: Any, settings: Settings
-) -> Iterator[dict[str, tuple[Any, Any]]]:
-    """Give a pipeline the saved schedulers within the block; RunError if one cannot be made.
-
-    Yields:
-        The settings that differ without them, as in `settings_diff`.
-    """
-    changed = settings_diff(settings, pipe)
+def saved_schedulers(pipe: Any, settings: Settings) -> Iterator[None]:
+    """Give a pipeline the saved schedulers within the block; RunError if one cannot be made."""
     before = {name: getattr(pipe, name, None) for name in settings.schedulers}
     try:
         for name, saved in settings.schedulers.items():
             if before[name] is None or saved != _scheduler_note(before[name]):
                 setattr(pipe, name, _scheduler(type(before[name]), saved))
-        yield changed
+        yield
     finally:
         for name, scheduler in before.items():
             setattr(pipe, name, scheduler)
