@@ -24,8 +24,8 @@ from heedmap.pipelines import editing
 from heedmap.pipelines.arguments import argument, argument_note, description
 from heedmap.pipelines.edit_runs import EditSource, run_edits
 from heedmap.pipelines.generation import Progress, generate_batch
-from heedmap.pipelines.input_images import run_location, saved_image
-from heedmap.pipelines.settings import saved_schedulers
+from heedmap.pipelines.input_images import run_location
+from heedmap.pipelines.settings import saved_schedulers, settings_diff
 from heedmap.recording.edits import Edit, saved_edits
 from heedmap.recording.probing import Probe
 from heedmap.results.edits import EditResult
@@ -222,7 +222,9 @@ def repeat(
             f"the run is {quoted(run)}: expected a run, an edit, a grid, or the folder of one"
         )
     pipe = load_for(saved) if pipe is None else pipe
-    with saved_schedulers(pipe, _settings(saved)) as changed:
+    settings = _settings(saved)
+    changed = settings_diff(settings, pipe)
+    with saved_schedulers(pipe, settings):
         if isinstance(saved, Grid):
             new = _grid(pipe, saved, arguments, progress)
         elif isinstance(saved, Run):
@@ -320,7 +322,6 @@ def _pair(
     probe: Probe | None = None,
 ) -> EditResult:
     """Generate a source and copies of an edit; of a source alone the edits change nothing."""
-    picture, arguments = saved_image(run, arguments)
     call = saved_call(run.settings, pipe, arguments)
     edit = run.settings.edit
     number, size = run.settings.batch_place or (1, 2)
@@ -329,7 +330,7 @@ def _pair(
     if edit is not None:
         options = edit
         source = edit.source
-    options = replace(options, batch=size, image=picture)
+    options = replace(options, batch=size, image=run.input_image)
     edits = EditSource(pipe, source, options, call.options)
     plans = [edits.plan(call.prompt)] * (size - 1)
     return run_edits(edits, plans, call.seed, progress, probe=probe)[number - 1]
@@ -340,9 +341,9 @@ def _grid(
 ) -> Grid:
     report = saved.report
     first = saved.cells[0].result
-    picture, arguments = saved_image(first.source, arguments)
     sampling = saved_call(first.edited.settings, pipe, arguments).options
-    options = replace(report.options, image=picture, batch=report.batch)
+    image = first.source.input_image
+    options = replace(report.options, image=image, batch=report.batch)
     weighted = report.targets is not None
     edits = EditSource(pipe, report.source, options, sampling, weighted=weighted)
     return editing.run_grid(edits, report, progress)
