@@ -130,24 +130,10 @@ _NAMES = {
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOME)
 
-_RENAMED = {
-    "Pair": "EditResult",
-    "Repetition": "RepeatResult",
-    "Trust": "CausalAgreement",
-}
-"""Names of version 0.2, which the next version drops."""
-
 
 def __getattr__(name: str) -> object:
     """Import a public name from its module on first use."""
     value: object
-    if name in _RENAMED:
-        import warnings
-
-        warnings.warn(
-            f"{name} is now {_RENAMED[name]}", DeprecationWarning, stacklevel=2
-        )
-        return __getattr__(_RENAMED[name])
     if name in _HOME or name == "errors":
         from importlib import import_module
 
