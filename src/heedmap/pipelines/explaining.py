@@ -135,12 +135,12 @@ def explain(
         head=head,
         joint=family.is_joint,
     )
+    changed = repeating.settings_diff(saved.settings, pipe)
     with (
         repeating.saved_schedulers(pipe, saved.settings),
         suppress(StopRun),
         left_early(pipe),
     ):
-        changed = repeating.settings_diff(saved.settings, pipe)
         repeating.generate_again(pipe, saved, arguments, progress, probe)
     site = probe.site
     inputs = probe.inputs
