@@ -143,7 +143,7 @@ def reason(error: Exception) -> str:
 
 def plural(count: int, thing: str) -> str:
     """Write a count and its noun."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+    return f"{count} {thing}{'s' * (count != 1)}"
 
 
 def format_bytes(count: int) -> str:

@@ -135,12 +135,12 @@ def takes_options(*kinds: type) -> Callable[[Function], Function]:
 
 
 def take_options(
-    kind: type[Options], function: Callable[..., Any], given: dict[str, Any]
+    kind: type[Options], function: Callable[..., Any], rest: dict[str, Any]
 ) -> Options:
-    """Return the options of one kind that a function takes, and remove them from those given."""
+    """Return the options of one kind that a function takes, and remove them from the rest."""
     names = {option.name for option in fields(kind)}  # pyright: ignore
-    names &= {*argument_names(function)} & given.keys()
-    return kind(**{name: given.pop(name) for name in names})
+    names &= {*argument_names(function)} & rest.keys()
+    return kind(**{name: rest.pop(name) for name in names})
 
 
 def argument_names(function: Callable[..., Any]) -> list[str]:
@@ -152,7 +152,7 @@ def resolve_options(
     function: Callable[..., Any],
     pipe: Pipeline,
     seed: Any,
-    given: Mapping[str, Any],
+    keywords: Mapping[str, Any],
     *,
     has_image: bool = False,
 ) -> tuple[GenerateOptions, Any]:
@@ -166,7 +166,7 @@ def resolve_options(
             twice, or the size does not fit the model.
         ModelError: if the attention of the pipeline cannot be recorded.
     """
-    rest = dict(given)
+    rest = dict(keywords)
     options = take_options(GenerateOptions, function, rest)
     check_served(pipe)
     check_share(pipe, options.share_of)

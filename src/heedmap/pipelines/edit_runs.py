@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from msgspec import structs
-from PIL import Image, ImageChops
+from PIL import ImageChops
 
 from heedmap.backends.memory import fitting, in_batches
 from heedmap.backends.prompts import prompt_table
@@ -94,10 +94,16 @@ class EditSource:
         self.pipe = pipe
         self.options = options
         self.sampling = sampling
-        self.prompt = prompt if weighted else escape(parsed.text)
+        self.prompt = prompt
         self.table = prompt_table(pipe, parsed.text, sampling.arguments)
-        self.weights = token_weights(parsed.spans, self.table) if weighted else {}
-        self.rules = (weights_rule(self.weights, self.table),) if self.weights else ()
+        self.weights: dict[int, float] = {}
+        self.rules: tuple[Rule, ...] = ()
+        if weighted:
+            self.weights = token_weights(parsed.spans, self.table)
+        else:
+            self.prompt = escape(parsed.text)
+        if self.weights:
+            self.rules = (weights_rule(self.weights, self.table),)
         self.word_windows: Any = options.word_windows
         if options.only is not None:
             if why := family_of(pipe).why_unblended():
@@ -270,8 +276,6 @@ def run_edits(
     to rounding; all pairs have that of the first. The other arguments are as in `generate_batch`.
     """
     pipe, options, image = source.pipe, source.sampling, source.options.image
-    start = options.arguments.get("image")
-    size = options.size or (start.size if isinstance(start, Image.Image) else None)
     image_source = None if image is None else ImageSource(pipe, image, seed, options)
     pairs: list[EditResult] = []
 
@@ -320,7 +324,9 @@ def run_edits(
             mask = local.masks.get(number)
             pairs.append(_pair(plan, first, runs[number], trace, number, mask))
 
-    in_batches(plans, (source.options.batch or fitting(pipe, size)) - 1, run_batch)
+    in_batches(
+        plans, (source.options.batch or fitting(pipe, options.size)) - 1, run_batch
+    )
     return pairs
 
 
@@ -407,7 +413,7 @@ def _pair(
             f"{text_of(before)}→{plan.table.text_of(after)}"
             for before, after in plan.swaps
         )
-    moved = [float(share) for share in controller.moved.get(number, ())]
+    moved = [float(share) for share in controller.moved.get(number, [0.0])]
     values = {
         **vars(plan.source.options),
         "source": plan.source.prompt,
@@ -427,7 +433,7 @@ def _pair(
         steps=trace.steps,
         sites=len(controller.acted[number]),
         self_sites=len(controller.shared[number]),
-        moved=sum(moved) / len(moved) if moved else 0.0,
+        moved=sum(moved) / len(moved),
         change=change_between(source.image, edited.image, inside),
         reconstruction=source.input_image
         and image_difference(source.input_image, source.image),

@@ -106,7 +106,12 @@ def explain(
         table = prompt_table(
             pipe, saved.settings.negative or "", call.options.arguments
         )
-    tokens = table.find(word) if isinstance(word, str) else table.tokens_at(word)
+    if isinstance(word, str):
+        tokens = table.find(word)
+        word = word.strip()
+    else:
+        tokens = table.tokens_at(word)
+        word = table.at(word).text
     family = family_of(pipe)
     layers = cross_attention_layers(pipe)
     wanted = "*" if layer is None else check_text("layer", layer, "up 1.0")
@@ -158,7 +163,7 @@ def explain(
             f"{', '.join(changed) or 'none'})"
         )
     report = ExplanationReport(
-        word=word.strip() if isinstance(word, str) else table.at(word).text,
+        word=word,
         prompt=table.prompt,
         short=site.layer.short,
         steps=steps,

@@ -172,12 +172,14 @@ def generate(
 
 def _image_inputs(prompt: Any, seed: Any) -> tuple[list[str], list[int]]:
     """Return the prompt and the seed of each image, checked."""
-    prompts = None if isinstance(prompt, str) else as_ordered_list(prompt)
+    prompts = as_ordered_list(prompt)
     seeds = as_ordered_list(seed)
-    count = len(next((one for one in (prompts, seeds) if one is not None), [0]))
-    prompts = [prompt] * count if prompts is None else prompts
-    seeds = [seed] * count if seeds is None else seeds
-    if not count or len(seeds) != len(prompts):
+    count = len(prompts or seeds or [seed])
+    if prompts is None:
+        prompts = [prompt] * count
+    if seeds is None:
+        seeds = [seed] * count
+    if not prompts or len(seeds) != len(prompts):
         raise ArgumentError(
             f"{plural(len(prompts), 'prompt')} and {plural(len(seeds), 'seed')} are given: pass a "
             "prompt or more, and one seed for all or one for each"
@@ -260,14 +262,10 @@ def generate_batch(
             "it out (a negative prompt with true_cfg_scale guides Flux and Qwen-Image)"
         )
     if any(flags):
-        black = [
-            f"{quoted(prompts[n])} (seed {seeds[n]})"
-            for n, flag in enumerate(flags)
-            if flag
-        ]
+        black = [n for n, flag in enumerate(flags) if flag]
         warn(
-            f"the safety checker replaced these images with black: {', '.join(black)}; "
-            "use another seed or prompt, or load the pipeline with safety_checker=None"
+            f"the safety checker replaced the images {quoted(black)} (from 0) with black: use "
+            "another seed or prompt, or load the pipeline with safety_checker=None"
         )
     if shared["defaults"].get("steps") in STEP_LISTS:
         # The last sigma of a list may be the end of the last step. An interrupt changes nothing.
@@ -457,15 +455,15 @@ class StepRecorder:
 
     def images(self, images: Sequence[Any], steps: int) -> list[StepPictures | None]:
         """Return the steps of each finished image; None if a step is missing."""
-        shown = self._predicted
+        latents = self._predicted
         kind = "prediction"
-        if len(shown) < steps:
-            shown = self._noisy
+        if len(latents) < steps:
+            latents = self._noisy
             kind = "latents"
-        shapes = {len(latents) for latents in (*shown.values(), *self._noisy.values())}
-        if len(self._noisy) < steps or shapes != {len(images)}:
+        rows = {len(one) for one in (*latents.values(), *self._noisy.values())}
+        if len(self._noisy) < steps or rows != {len(images)}:
             return [None] * len(images)
-        frames = torch.stack(list(shown.values()), dim=1).cpu()
+        frames = torch.stack(list(latents.values()), dim=1).cpu()
         last = self._noisy[steps - 1].cpu()
         return [
             StepPictures(tuple(_colour(frames[n], last[n : n + 1], image)), kind)

@@ -151,17 +151,12 @@ class InputImage:
     Attributes:
         image: RGB, at the size that the model sees.
         latents: (1, C, h, w), as the pipeline scales them; float32.
-        size: the original (width, height).
+        settings: the entry of the image in a run's settings.
     """
 
     image: Image.Image
     latents: torch.Tensor
-    size: tuple[int, int]
-
-    @property
-    def settings(self) -> InputImageSettings:
-        """The entry of the image in a run's settings."""
-        return InputImageSettings(size=self.size, sha256=digest_of(self.image))
+    settings: InputImageSettings
 
 
 @torch.no_grad()
@@ -172,7 +167,8 @@ def encode_image(
     small = image.resize(size, Image.Resampling.LANCZOS)
     vae = family_of(pipe).decoder
     latents = latents_of(vae, pixels_of(small), device_of(pipe))
-    return InputImage(small, rescaled(vae, latents), image.size)
+    settings = InputImageSettings(size=image.size, sha256=digest_of(small))
+    return InputImage(small, rescaled(vae, latents), settings)
 
 
 @torch.no_grad()

@@ -63,12 +63,18 @@ class RepeatResult:
         """Write the result of the comparison as a sentence."""
         if self.same:
             return "The repetition is identical."
-        located = isinstance(self.run, Run) and self.run.settings.located
-        count = plural(self.pixels, "number" if located else "pixel")
-        most = f"{self.largest:.2g}" if located else f"{self.largest} of 255"
-        explained = any(not name.startswith("schedulers.") for name in self.changed)
-        why = "" if explained else "; no saved setting explains it"
-        return f"The repetition differs: {self.differing} of {count}, by up to {most}{why}."
+        unit = "pixel"
+        largest = f"{self.largest} of 255"
+        if isinstance(self.run, Run) and self.run.settings.located:
+            unit = "number"
+            largest = f"{self.largest:.2g}"
+        text = (
+            f"The repetition differs: {self.differing} of {plural(self.pixels, unit)}"
+        )
+        text += f", by up to {largest}"
+        if all(name.startswith("schedulers.") for name in self.changed):
+            text += "; no saved setting explains it"
+        return f"{text}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain JSON types, without the images."""

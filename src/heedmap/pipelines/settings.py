@@ -47,8 +47,7 @@ def effective_value(
         return argument_note(value), None
     if loading.is_embedded(pipe):
         return getattr(tiny.defaults(loading.name_of(pipe)), name), "card"
-    default = default_of(pipe, THEIR_NAMES[name])
-    return default if isinstance(default, int | float) else None, "pipeline"
+    return default_of(pipe, THEIR_NAMES[name]), "pipeline"
 
 
 def apply_model_defaults(pipe: Any, options: GenerateOptions) -> GenerateOptions:
