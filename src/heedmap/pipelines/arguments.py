@@ -56,25 +56,24 @@ def argument_note(value: Any) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: argument_note(item) for key, item in value.items()}
     if isinstance(value, Image.Image):
-        note = {OBJECT: "picture", "mode": value.mode, "size": list(value.size)}
-        return note | _digest(value.tobytes() + bytes(value.getpalette() or ()))
-    if isinstance(value, torch.Tensor):
-        dtype = str(value.dtype).removeprefix("torch.")
-        note = {OBJECT: "tensor", "dtype": dtype, "shape": list(value.shape)}
-        flat = value.detach().cpu().contiguous().reshape(-1)
-        return note | _digest(flat.view(torch.uint8).numpy().tobytes())
-    if isinstance(value, np.ndarray):
-        note = {OBJECT: "array", "dtype": str(value.dtype), "shape": list(value.shape)}
-        return note | _digest(value.tobytes())
+        data = value.tobytes() + bytes(value.getpalette() or ())
+        size = {"mode": value.mode, "size": list(value.size)}
+        return {OBJECT: "picture", **size, "sha256": hashlib.sha256(data).hexdigest()}
+    if isinstance(value, torch.Tensor | np.ndarray):
+        kind = "tensor" if isinstance(value, torch.Tensor) else "array"
+        flat = torch.as_tensor(value).detach().cpu().contiguous().reshape(-1)
+        data = flat.view(torch.uint8).numpy()
+        return {
+            OBJECT: kind,
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "shape": list(value.shape),
+            "sha256": hashlib.sha256(data.tobytes()).hexdigest(),
+        }
     note = {OBJECT: type(value).__name__}
     name = getattr(value, "__name__", None)
     if name is not None:
         note["name"] = name
     return note
-
-
-def _digest(data: bytes) -> dict[str, str]:
-    return {"sha256": hashlib.sha256(data).hexdigest()}
 
 
 def argument(note: Any) -> Any:
@@ -90,15 +89,14 @@ def argument(note: Any) -> Any:
         return tuple(map(argument, note["items"]))
     if kind == "float":
         return float(note["value"])
-    raise ValueError(f"the {description(note)} is not saved")
+    raise ValueError(f"{description(note)} is not saved")
 
 
 def description(note: Any) -> str:
-    """Describe the argument of a note, as in "picture 64×48"."""
-    if not isinstance(note, dict) or OBJECT not in note:
-        return quoted(note)
-    sides = note.get("size", note.get("shape", ()))
-    return f"{note[OBJECT]} {'×'.join(map(str, sides)) or note.get('name', '')}".strip()
+    """Describe the argument of a note, as in "a tensor"."""
+    if isinstance(note, dict) and OBJECT in note:
+        return f"a {note[OBJECT]}"
+    return quoted(note)
 
 
 # --- options ---

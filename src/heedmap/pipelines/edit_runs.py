@@ -71,13 +71,14 @@ class EditSource:
 
     Attributes:
         pipe: the pipeline that reads the prompts.
+        family: its family.
         prompt: the source prompt, with weights.
         table: the words and tokens that the model reads.
         weights: the weights of the source's own image, by position on the K axis.
         rules: the rules of these weights.
         options: the options of the edits.
         sampling: the options of sampling, which fit the pipeline (`resolve_options`).
-        word_windows: the windows of single words or phrases of the targets.
+        protected: the tokens of each word whose region stays.
     """
 
     def __init__(
@@ -92,7 +93,8 @@ class EditSource:
         """Read the prompt; unless it is `weighted`, its weights are those of an edit alone."""
         parsed = parse_weights(prompt)
         self.pipe = pipe
-        self.options = options
+        self.family = family_of(pipe)
+        self.options: Any = options
         self.sampling = sampling
         self.prompt = prompt
         self.table = prompt_table(pipe, parsed.text, sampling.arguments)
@@ -104,12 +106,10 @@ class EditSource:
             self.prompt = escape(parsed.text)
         if self.weights:
             self.rules = (weights_rule(self.weights, self.table),)
-        self.word_windows: Any = options.word_windows
-        if options.only is not None:
-            if why := family_of(pipe).why_unblended():
-                raise ArgumentError(f"{type(pipe).__name__} {why}")
-            for word in options.protect:
-                self.table.find(word)
+        self.protected = [self.table.find(word) for word in options.protect]
+        why = self.family.why_unblended()
+        if options.only is not None and why is not None:
+            raise ArgumentError(f"{type(pipe).__name__} {why}")
 
     def plan(
         self,
@@ -123,7 +123,7 @@ class EditSource:
         These words count as changed even at the source's weight. The windows are by default those
         of the options, or else of the edit's purpose.
         """
-        options: Any = self.options
+        options = self.options
         weights = weights or {}
         parsed = parse_weights(prompt)
         table = prompt_table(self.pipe, parsed.text, self.sampling.arguments)
@@ -136,7 +136,7 @@ class EditSource:
         spans = weighed(parsed, table, weights)
         new_weights = token_weights(spans, table)
         purpose = purpose_of(alignment)
-        cross_end, self_end = family_of(self.pipe).windows[purpose]
+        cross_end, self_end = self.family.windows[purpose]
         window: FractionWindow = cross or options.cross_replace or (0.0, cross_end)
         rules: list[Rule] = [self._inject(table, alignment, window)]
         if new_weights:
@@ -194,7 +194,7 @@ class EditSource:
         has_source = columns.any(dim=0)
         if alignment.kind == "refine":
             end[~has_source] = 0.0  # a new token keeps its own attention
-        for word, window in self.word_windows.items():
+        for word, window in self.options.word_windows.items():
             tokens = [n for n in table.find(word) if has_source[n]]
             if not tokens:
                 raise ArgumentError(
@@ -342,7 +342,7 @@ class LocalBlend:
         self._options = source.options
         self._plans = plans
         self._tables = [source.table, *(plan.table for plan in plans)]
-        self._protected = [source.table.find(word) for word in source.options.protect]
+        self._protected = source.protected
         self.masks: dict[int, torch.Tensor] = {}
         self.map_tokens: dict[int, tuple[int, ...]] = {}
         if source.options.only is not None:
@@ -460,7 +460,7 @@ def _notes(
         "cross-attention": plan.cross_replace,
         "self-attention": plan.self_replace,
     }
-    for word, window in plan.source.word_windows.items():
+    for word, window in plan.source.options.word_windows.items():
         windows[f"attention for {quoted(word)}"] = window
     for name, (start, end) in windows.items():
         why = None

@@ -216,10 +216,6 @@ def grid(
         TraceError: if an edit could not act.
     """
     edits, targets, seeds = resolve_edits(grid, pipe, source, target, seeds, options)
-    if not isinstance(weights, Mapping | None):
-        raise ArgumentError(
-            f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
-        )
     targets = _axis("target", targets, lambda _, text: text)
     report = GridReport(
         source=source,

@@ -10,7 +10,7 @@ import numpy as np
 from heedmap.backends.base import Pipeline, left_early
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers, family_of
-from heedmap.checks import as_ordered_list, check_int, check_one_of, check_text
+from heedmap.checks import check_int, check_one_of, check_text
 from heedmap.errors import ArgumentError, RunError, SelectionError, plural, quoted, warn
 from heedmap.maps.recordings import layers_there, name_fits
 from heedmap.options import Axis, BranchName, ExplainOptions
@@ -89,14 +89,10 @@ def explain(
             f"the run to explain is {quoted(run)}: expected a run or an edit, or its folder; of a "
             "grid name the folder of a cell, such as cells/001"
         )
-    sides = as_ordered_list(at)
-    if sides is None or len(sides) != 2:
-        raise ArgumentError(
-            f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)"
-        )
     width, height = saved.image.size
-    x = check_int("x", sides[0], least=0, most=width - 1)
-    y = check_int("y", sides[1], least=0, most=height - 1)
+    x, y = at
+    x = check_int("x", x, least=0, most=width - 1)
+    y = check_int("y", y, least=0, most=height - 1)
     steps = len(saved.maps.recording.timesteps)
     number = steps // 2 if step is None else check_index("step", step, steps)
     pipe = repeating.load_for(saved) if pipe is None else pipe

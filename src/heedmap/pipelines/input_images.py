@@ -296,7 +296,7 @@ def resolve_location(
         )
     options = replace(
         options,
-        steps=LOCATE_STEPS if options.steps is None else options.steps,
+        steps=options.steps or LOCATE_STEPS,
         guidance=1.0 if THEIR_NAMES["guidance"] in parameters(pipe) else None,
         size=options.size or fitting_size(pipe, image.size),
     )

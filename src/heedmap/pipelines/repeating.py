@@ -16,7 +16,7 @@ import torch
 from heedmap.backends import loading
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.registry import THEIR_NAMES, check_names
-from heedmap.errors import ArgumentError, ModelError, plural, quoted
+from heedmap.errors import ArgumentError, plural
 from heedmap.io.schemas import Settings
 from heedmap.io.word_edits import SavedRule
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
@@ -78,11 +78,13 @@ class RepeatResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain JSON types, without the images."""
-        names = ("same", "largest", "differing", "pixels")
         changed = {
-            name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()
+            name: {"noted": before, "now": now}
+            for name, (before, now) in self.changed.items()
         }
-        return {**{name: getattr(self, name) for name in names}, "changed": changed}
+        values = {**vars(self), "changed": changed}
+        del values["run"]
+        return values
 
 
 def compared(
@@ -223,10 +225,6 @@ def repeat(
         RunError: if the folder is not a result, or a saved scheduler cannot be made.
     """
     saved = load_result(run) if isinstance(run, str | Path) else run
-    if not isinstance(saved, Drawing):
-        raise ArgumentError(
-            f"the run is {quoted(run)}: expected a run, an edit, a grid, or the folder of one"
-        )
     pipe = load_for(saved) if pipe is None else pipe
     settings = _settings(saved)
     changed = settings_diff(settings, pipe)
@@ -268,13 +266,8 @@ def load_for(
         device = cast(Device, settings.device)
     if dtype == "auto" and settings.dtype in loading.DTYPES:
         dtype = cast(Dtype, settings.dtype)
-    try:
-        pipe = loading.load(
-            settings.model if model is None else model, device=device, dtype=dtype
-        )
-    except ModelError as error:
-        hint = "; pass a pipeline, or the model (--model)" if model is None else ""
-        raise ModelError(f"{error}{hint}") from error
+    model = settings.model if model is None else model
+    pipe = loading.load(model, device=device, dtype=dtype)
     return loading.of_kind(pipe, settings.pipeline)
 
 

@@ -63,7 +63,6 @@ def apply_model_defaults(pipe: Any, options: GenerateOptions) -> GenerateOptions
 def describe(pipe: Any) -> dict[str, Any]:
     """Return the settings that a pipeline has before it is called."""
     device = base.device_of(pipe)
-    schedulers = {name: getattr(pipe, name, None) for name in SCHEDULERS}
     layers = cross_attention_layers(pipe)
     hardware = platform.machine()
     if device.type == "cuda":
@@ -74,11 +73,11 @@ def describe(pipe: Any) -> dict[str, Any]:
         "model": loading.name_of(pipe),
         "revision": base.commit_of(pipe),
         "pipeline": type(pipe).__name__,
-        "scheduler": type(getattr(pipe, "scheduler", None)).__name__,
+        "scheduler": type(pipe.scheduler).__name__,
         "schedulers": {
-            name: _scheduler_note(scheduler)
-            for name, scheduler in schedulers.items()
-            if scheduler is not None
+            name: _scheduler_note(getattr(pipe, name))
+            for name in SCHEDULERS
+            if getattr(pipe, name, None) is not None
         },
         "loras": tuple(base.loras(pipe)),
         "skipping": skipping_tools(family_of(pipe).model, layers),
