@@ -192,7 +192,7 @@ class Confine(Struct, frozen=True, tag_field="kind", tag="confine"):
 
 
 class SavedRule(Struct, frozen=True, tag_field="kind", tag="rule"):
-    """A rule of the user's, of which a file has the name."""
+    """The name of a rule of the user's own."""
 
     name: str = ""
 
