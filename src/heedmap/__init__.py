@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         GridReport as GridReport,
         Settings as Settings,
     )
+    from heedmap.io.word_edits import Confine as Confine, Reweight as Reweight
     from heedmap.maps.heatmaps import HeatMap as HeatMap, HeatMaps as HeatMaps
     from heedmap.mathematics.by_hand import (
         Attention as Attention,
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
         RepeatResult as RepeatResult,
         repeat as repeat,
     )
-    from heedmap.recording.edits import Confine as Confine, Reweight as Reweight
     from heedmap.recording.tracing import (
         Trace as Trace,
         observe as observe,
@@ -105,6 +105,7 @@ _NAMES = {
     ],
     "figures.overlays": ["Animation"],
     "io.schemas": ["Change", "EditReport", "GridReport", "Settings"],
+    "io.word_edits": ["Confine", "Reweight"],
     "maps.heatmaps": ["HeatMap", "HeatMaps"],
     "mathematics.by_hand": ["Attention", "attention"],
     "mathematics.events": ["AttentionEvent"],
@@ -115,7 +116,6 @@ _NAMES = {
     "pipelines.generation": ["generate"],
     "pipelines.input_images": ["locate"],
     "pipelines.repeating": ["RepeatResult", "repeat"],
-    "recording.edits": ["Confine", "Reweight"],
     "recording.tracing": ["Trace", "observe", "trace"],
     "results.ablations": ["Ablation", "Agreement", "CausalAgreement"],
     "results.edits": ["EditResult"],
@@ -130,24 +130,10 @@ _NAMES = {
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOME)
 
-_RENAMED = {
-    "Pair": "EditResult",
-    "Repetition": "RepeatResult",
-    "Trust": "CausalAgreement",
-}
-"""Names of version 0.2, which the next version drops."""
-
 
 def __getattr__(name: str) -> object:
     """Import a public name from its module on first use."""
     value: object
-    if name in _RENAMED:
-        import warnings
-
-        warnings.warn(
-            f"{name} is now {_RENAMED[name]}", DeprecationWarning, stacklevel=2
-        )
-        return __getattr__(_RENAMED[name])
     if name in _HOME or name == "errors":
         from importlib import import_module
 

@@ -78,27 +78,31 @@ def check_prompt(value: object) -> str:
     return prompt
 
 
-def check_one_of(what: str, value: object, known: Iterable[str]) -> None:
-    """Raise an ArgumentError unless a value is one of some names."""
+def check_one_of(what: str, value: object, known: Iterable[str]) -> str:
+    """Return a value that is one of some names; ArgumentError otherwise."""
     names = tuple(known)
     if not isinstance(value, str) or value not in names:
         raise ArgumentError(
             f"{what} is {quoted(value)}: expected {_choice(value, names)}"
         )
+    return value
 
 
 def check_subset(
     what: str, value: object, known: Iterable[str], *, least: int = 0
 ) -> tuple[Any, ...]:
     """Return a list of `least` or more of some names, which is no name alone; all for "all"."""
-    names, chosen = tuple(known), as_list(value)
+    names = tuple(known)
     if isinstance(value, str) and value == "all":
         return names
-    if chosen is None or len(chosen) < least or not all(one in names for one in chosen):
-        given = quoted(value if chosen is None else chosen)
-        wrong = next((one for one in chosen or () if one not in names), value)
+    chosen = as_list(value)
+    unknown = [value]
+    if chosen is not None:
+        unknown = [name for name in chosen if name not in names]
+    if chosen is None or unknown or len(chosen) < least:
+        expected = _choice(next(iter(unknown), ""), names)
         raise ArgumentError(
-            f"{what} is {given}: expected a list of {_choice(wrong, names)}"
+            f"{what} is {quoted(chosen or value)}: expected a list of {expected}"
         )
     return tuple(map(str, chosen))
 
@@ -131,15 +135,15 @@ def is_constant(low: float, high: float) -> bool:
 
 
 def _range(least: float, most: float) -> str:
-    low, high = (f"{one:g}" if isinstance(one, float) else one for one in (least, most))
-    if math.isinf(most):
-        return "" if math.isinf(least) else f" of at least {low}"
-    return f" of at most {high}" if math.isinf(least) else f" from {low} to {high}"
+    bounds = {"at least": least, "at most": most}
+    finite = [
+        f"{name} {bound}" for name, bound in bounds.items() if abs(bound) < math.inf
+    ]
+    return f", {join_words(finite)}" if finite else ""
 
 
 def _choice(value: object, names: Iterable[str]) -> str:
-    text = value if isinstance(value, str) else ""
-    near = nearest(text, names)
-    close = get_close_matches(text[:100], near, n=1)
+    near = nearest(str(value), names)
     choice = join_words([*map(repr, near)], "or")
+    close = get_close_matches(str(value)[:100], near, n=1)
     return f"{choice}; did you mean {close[0]!r}?" if close else choice

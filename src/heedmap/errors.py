@@ -72,12 +72,14 @@ def as_sentence(text: str) -> str:
 
 def warn(message: str) -> None:
     """Warn at the line that called heedmap, or a pipeline that is traced."""
-    frame, level = sys._getframe(), 1
+    frame = sys._getframe()
+    level = 1
     while (
         frame.f_back
         and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE
     ):
-        frame, level = frame.f_back, level + 1
+        frame = frame.f_back
+        level += 1
     warnings.warn(HeedmapWarning(message), stacklevel=level)
 
 
@@ -135,20 +137,20 @@ def join_words(words: Sequence[str], last: str = "and", most: int = 5) -> str:
 
 def reason(error: Exception) -> str:
     """Return the kind and the first line of another library's error."""
-    lines = str(error).strip().splitlines()
-    return (
-        f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-    )
+    line, *_ = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {line[:200]}".removesuffix(": ")
 
 
 def plural(count: int, thing: str) -> str:
     """Write a count and its noun."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+    return f"{count} {thing}{'s' * (count != 1)}"
 
 
 def format_bytes(count: int) -> str:
     """Write a number of bytes, as in "1.5 MiB"."""
-    size, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    size = float(count)
+    units = ["TiB", "GiB", "MiB", "KiB", "bytes"]
     while size >= 1024 and len(units) > 1:
-        size, _ = size / 1024, units.pop(0)
-    return f"{size:.3g} {units[0]}"
+        size /= 1024
+        units.pop()
+    return f"{size:.3g} {units[-1]}"

@@ -6,13 +6,13 @@ type), and its place in `run.json`. A TypedDict tells type checkers the names (`
 made of a dataclass).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from heedmap.checks import (
-    as_list,
     check_bool,
     check_float,
     check_fraction,
@@ -84,6 +84,8 @@ DEFAULT_JOINT_WINDOWS: Mapping[EditPurpose | None, tuple[float, float]] = {
 """The same where text and image share one softmax, measured on the embedded transformer."""
 MAX_STEPS = 999
 """The most denoising steps: a model is trained with 1000 timesteps."""
+MAX_WEIGHT = 1e6
+"""The largest weight of a word, of either sign."""
 LOCATE_STEPS = 10
 """The noise levels at which `locate` asks the model: 5, 10, 20 and 40 are equal on scenes with
 known masks."""
@@ -109,16 +111,59 @@ RESERVED_ARGUMENTS = {
 # --- the options of each call -----------------------------------------------------------------
 
 
-def option(default: Any, help: str, **flag: Any) -> Any:
-    """Declare an option for the command line and the app.
+def option(
+    default: Any,
+    help: str | None = None,
+    check: Callable[[str, Any], Any] | None = None,
+    **flag: Any,
+) -> Any:
+    """Declare an option.
 
     Args:
         default: its default.
-        help: a sentence or two; the command line adds a default that is not None.
+        help: a sentence or two for the command line and the app; the command line adds a default
+            that is not None. An option without help is one of Python's functions alone.
+        check: returns a value that is not None as a plain Python value, given the option's name.
         flag: the `names` and the `metavar` of its flag, and its `type`, if they do not follow from
             the field.
     """
-    return field(default=default, metadata={"help": help, **flag})
+    return field(default=default, metadata={"help": help, "check": check, **flag})
+
+
+def check_options(options: Any) -> None:
+    """Convert the values of a dataclass of options by their checks."""
+    for one in fields(options):
+        check = one.metadata.get("check")
+        value = getattr(options, one.name)
+        if check is not None and value is not None:
+            vars(options)[one.name] = check(one.name, value)
+
+
+def _check_windows(name: str, windows: Any) -> dict[str, tuple[float, float]]:
+    if not isinstance(windows, Mapping):
+        raise ArgumentError(
+            f"{name} is {quoted(windows)}: expected windows by word, as in {{'cat': 0.3}}"
+        )
+    return {
+        word: check_window(f"the window of {quoted(word)}", window)
+        for word, window in windows.items()
+    }
+
+
+def _check_words(name: str, words: Any) -> tuple[str, ...]:
+    return (words,) if isinstance(words, str) else tuple(words)
+
+
+def check_window(name: str, window: Any) -> tuple[float, float]:
+    """Return a window as (start, end), fractions of the run; ArgumentError if it is none."""
+    bounds = window if isinstance(window, tuple | list) else (0.0, window)
+    if len(bounds) == 2:
+        start, end = (check_fraction(name, bound) for bound in bounds)
+        if start <= end:
+            return start, end
+    raise ArgumentError(
+        f"{name} is {quoted(window)}: expected B, or A and B, parts of the run (0 ≤ A ≤ B ≤ 1)"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,25 +185,38 @@ class GenerateOptions:
     value that is out of range. Whether the model can draw a size is checked with the pipeline.
     """
 
-    most_steps: ClassVar[int] = MAX_STEPS
-
-    steps: int | None = option(None, "Denoising steps. Default: the model's.")
+    steps: int | None = option(
+        None,
+        "Denoising steps. Default: the model's.",
+        partial(check_int, least=1, most=MAX_STEPS),
+    )
     guidance: float | None = option(
-        None, "Classifier-free guidance scale. Default: the model's."
+        None,
+        "Classifier-free guidance scale. Default: the model's.",
+        partial(check_float, least=0, most=100),
     )
     size: tuple[int, int] | None = option(
         None,
         "In pixels, as 512x768, or 512 for a square. Default: the model's; with an input "
         "image, in its proportions.",
     )
-    negative: str | None = option(None, "Negative prompt.")
+    negative: str | None = option(
+        None,
+        "Negative prompt.",
+        partial(check_text, example="blurry", most=100_000),
+    )
     keep: Keep = option(
         ("layer",),
         "Axes whose parts `inspect` can select: layer, step, head, with commas between; or all. "
         "The others are averaged.",
+        partial(check_subset, known=AXES),
     )
-    tokens: Tokens = "prompt"
-    branches: Iterable[BranchName] = ("conditional",)
+    tokens: Tokens = option(
+        "prompt", check=partial(check_one_of, known=get_args(Tokens))
+    )
+    branches: Iterable[BranchName] = option(
+        ("conditional",), check=partial(check_subset, known=get_args(BranchName))
+    )
     concepts: Sequence[str] = option(
         (),
         "Also map words or phrases that are not in PROMPT, with commas between. May be repeated.",
@@ -167,8 +225,9 @@ class GenerateOptions:
         "all",
         "Of models whose text and image share one softmax: what the values of maps are shares of. "
         "text: of the attention to the text alone.",
+        partial(check_one_of, known=get_args(ShareOf)),
     )
-    limit: int = 2 * 2**30
+    limit: int = option(2**31, check=partial(check_int, least=1))
     arguments: Mapping[str, Any] = field(
         default_factory=dict,
         metadata={
@@ -179,25 +238,7 @@ class GenerateOptions:
     )
 
     def __post_init__(self) -> None:
-        values: dict[str, Any] = {
-            "keep": check_subset("keep", self.keep, AXES),
-            "branches": check_subset("branches", self.branches, get_args(BranchName)),
-            "limit": check_int("limit", self.limit, least=1, most=2**63 - 1),
-        }
-        check_one_of("tokens", self.tokens, get_args(Tokens))
-        check_one_of("share_of", self.share_of, get_args(ShareOf))
-        if self.steps is not None:
-            most = self.most_steps
-            values["steps"] = check_int("steps", self.steps, least=1, most=most)
-        if self.guidance is not None:
-            values["guidance"] = check_float(
-                "guidance", self.guidance, least=0, most=100
-            )
-        if self.negative is not None:
-            check_text("negative", self.negative, "blurry", most=100_000)
-        if isinstance(self.concepts, list):
-            values["concepts"] = tuple(self.concepts)
-        self.__dict__.update(values)
+        check_options(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,20 +255,29 @@ class EditOptions:
         None,
         "Part of the run in which the source's cross-attention is used: A:B, from 0 to 1, or B. "
         "Default: depends on what changes (a colour, an object, the setting …).",
+        check_window,
     )
     self_replace: Window | None = option(
-        None, "As --cross-replace, for the source's self-attention."
+        None,
+        "As --cross-replace, for the source's self-attention.",
+        check_window,
     )
     word_windows: Mapping[str, Window] | None = option(
         None,
         "Another --cross-replace window for one word of TARGET: cat=0.3. May be repeated.",
+        _check_windows,
     )
-    max_self_cells: int = 32 * 32
-    renormalize: bool = option(False, "Rescale attention to sum to 1 after weighting.")
+    max_self_cells: int = option(32 * 32, check=partial(check_int, least=0))
+    renormalize: bool = option(
+        False,
+        "Rescale attention to sum to 1 after weighting.",
+        check_bool,
+    )
     kind: EditKind | None = option(
         None,
         "replace: words correspond one to one. refine: words were added or removed. Default: "
         "decided from the prompts.",
+        partial(check_one_of, known=get_args(EditKind)),
     )
     only: str | None = option(
         None,
@@ -239,13 +289,19 @@ class EditOptions:
         (),
         "Also protect the regions of these words, with commas between. Requires --only. May be "
         "repeated.",
+        _check_words,
     )
     threshold: float = option(
         0.25,
         "How strong a word's map must be (0 to 1 between its minimum and maximum) to count as the "
         "region of --only.",
+        check_fraction,
     )
-    blend_from: float = option(0.2, "Where --only starts, as a fraction of the run.")
+    blend_from: float = option(
+        0.2,
+        "Where --only starts, as a fraction of the run.",
+        partial(check_float, least=0, most=0.999),
+    )
     image: Any = option(
         None,
         "Edit this image (PNG, JPEG, WebP, BMP), which SOURCE describes.",
@@ -254,66 +310,18 @@ class EditOptions:
     batch: int | None = option(
         None,
         "Images per batch, the source included; at least 2. Default: as many as fit into memory.",
+        partial(check_int, least=2),
     )
 
     def __post_init__(self) -> None:
-        if self.kind is not None:
-            check_one_of("kind", self.kind, get_args(EditKind))
-        if self.word_windows is not None and not isinstance(self.word_windows, Mapping):
-            raise ArgumentError(
-                f"word_windows is {quoted(self.word_windows)}: expected windows by word, as in "
-                "{'cat': 0.3}"
-            )
-        protect = (
-            [self.protect] if isinstance(self.protect, str) else as_list(self.protect)
-        )
-        if protect is None:
-            raise ArgumentError(
-                f"protect is {quoted(self.protect)}: expected a word, or a list of words"
-            )
-        values: dict[str, Any] = {
-            "word_windows": {
-                word: check_window(f"the window of {quoted(word)}", window)
-                for word, window in (self.word_windows or {}).items()
-            },
-            "max_self_cells": check_int(
-                "max_self_cells", self.max_self_cells, least=0, most=2**31
-            ),
-            "renormalize": check_bool("renormalize", self.renormalize),
-            "protect": tuple(protect),
-            "blend_from": check_fraction("blend_from", self.blend_from),
-            "threshold": check_fraction("threshold", self.threshold),
-        }
-        for name in ("cross_replace", "self_replace"):
-            window = getattr(self, name)
-            values[name] = None if window is None else check_window(name, window)
-        if self.batch is not None:
-            values["batch"] = check_int("batch", self.batch, least=2, most=2**31 - 1)
-        self.__dict__.update(values)
-        if self.blend_from == 1:
-            raise ArgumentError(
-                "blend_from is 1: expected a fraction of the run below 1"
-            )
-        blend = ("blend_from", "threshold", "protect")
-        given = [
-            name for name in blend if getattr(self, name) != getattr(EditOptions, name)
-        ]
-        if given and self.only is None:
-            raise ArgumentError(
-                f"{given[0]!r} needs 'only' (--only), such as only='cat->dog'"
-            )
-
-
-def check_window(name: str, window: Any) -> tuple[float, float]:
-    """Return a window as (start, end), fractions of the run; ArgumentError if it is none."""
-    bounds = tuple(window) if isinstance(window, tuple | list) else (0.0, window)
-    if len(bounds) == 2:
-        start, end = (check_fraction(name, bound) for bound in bounds)
-        if start <= end:
-            return start, end
-    raise ArgumentError(
-        f"{name} is {quoted(window)}: expected B, or A and B, parts of the run (0 ≤ A ≤ B ≤ 1)"
-    )
+        check_options(self)
+        vars(self)["word_windows"] = self.word_windows or {}
+        for name in ("blend_from", "threshold", "protect"):
+            is_default = getattr(self, name) == getattr(EditOptions, name)
+            if self.only is None and not is_default:
+                raise ArgumentError(
+                    f"{name!r} needs 'only' (--only), such as only='cat->dog'"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,21 +20,18 @@ def _numbers(
     text: str,
     kind: Callable[[str], Any],
     expected: str,
-    count: int = 0,
+    count: int | None = None,
     separator: str = ",",
-) -> list[Any]:
-    """Read the finite numbers between the separators of a text: `count` of them, or 0 for any.
+) -> Any:
+    """Read the finite numbers between the separators of a text: `count` of them, None for any.
 
     `expected` is the end of the error's sentence.
     """
-    try:
-        numbers = [kind(part) for part in text.split(separator)]
-    except ValueError:
-        numbers = []
-    is_finite = all(map(isfinite, numbers))
-    if not numbers or not is_finite or len(numbers) != (count or len(numbers)):
-        raise ArgumentError(f"{text!r}: expected {expected}")
-    return numbers
+    with suppress(ValueError):
+        numbers = tuple(map(kind, text.split(separator)))
+        if all(map(isfinite, numbers)) and count in (None, len(numbers)):
+            return numbers
+    raise ArgumentError(f"{text!r}: expected {expected}")
 
 
 def parse_integer(text: str) -> int:
@@ -44,7 +41,7 @@ def parse_integer(text: str) -> int:
 
 def parse_integers(text: str) -> list[int]:
     """Read whole numbers with commas between them."""
-    return _numbers(text, int, "whole numbers, such as 7, 8")
+    return [*_numbers(text, int, "whole numbers, such as 7, 8")]
 
 
 def parse_number(text: str) -> float:
@@ -64,8 +61,7 @@ def parse_keep(text: str) -> Keep:
 
 def parse_pixel(text: str) -> tuple[int, int]:
     """Read `X,Y`, a pixel."""
-    x, y = _numbers(text, int, "X,Y in whole pixels, such as 40,72", 2)
-    return x, y
+    return _numbers(text, int, "X,Y in whole pixels, such as 40,72", 2)
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -74,8 +70,7 @@ def parse_size(text: str) -> tuple[int, int]:
     if "x" not in sides:
         sides = f"{sides}x{sides}"
     expected = "WxH, such as 512x768, or 512 for a square"
-    width, height = _numbers(sides, int, expected, 2, "x")
-    return width, height
+    return _numbers(sides, int, expected, count=2, separator="x")
 
 
 def parse_word(text: str) -> str | int:
@@ -85,28 +80,26 @@ def parse_word(text: str) -> str | int:
 
 def parse_shard(text: str) -> tuple[int, int]:
     """Read `I/N`: part I of N, from 1."""
-    number, count = _numbers(text, int, "I/N, such as 3/16", 2, "/")
-    return number, count
+    return _numbers(text, int, "I/N, such as 3/16", count=2, separator="/")
 
 
 def parse_range(text: str) -> slice:
     """Read `A:B` (from A up to, not including, B), `A:`, `:B`, or one number."""
-    first, colon, last = text.partition(":")
-    if not colon:
+    if ":" not in text:
         number = parse_integer(text)
         return slice(number, number + 1 or None)
-    start = parse_integer(first) if first else None
-    stop = parse_integer(last) if last else None
-    if start is None and stop is None:
+    bounds = [parse_integer(part) if part else None for part in text.split(":")]
+    if len(bounds) != 2 or bounds == [None, None]:
         raise ArgumentError(f"{text!r}: expected a range A:B, as 0:10, or one number")
-    return slice(start, stop)
+    return slice(*bounds)
 
 
 def parse_window(text: str) -> tuple[float, float]:
     """Read `A:B`, fractions of a run, or its end `B`."""
     bounds = text if ":" in text else f"0:{text}"
     expected = "B or A:B, fractions of the run with 0 ≤ A ≤ B ≤ 1"
-    return check_window("the window", _numbers(bounds, float, expected, 2, ":"))
+    window = _numbers(bounds, float, expected, count=2, separator=":")
+    return check_window("the window", window)
 
 
 def parse_windows(text: str) -> list[tuple[float, float]]:
@@ -123,10 +116,8 @@ def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
 def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
     """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
     word, box = _assigned(text, "a word and its box", "cat=0,0,64,128")
-    sides = _numbers(
-        box, float, "LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128", 4
-    )
-    return word, tuple(sides)
+    expected = "LEFT,TOP,RIGHT,BOTTOM in pixels, such as 0,0,64,128"
+    return word, _numbers(box, float, expected, 4)
 
 
 def parse_word_weights(text: str) -> tuple[str, list[float]]:
@@ -134,9 +125,9 @@ def parse_word_weights(text: str) -> tuple[str, list[float]]:
     word, weights = _assigned(text, "a word and its weights", "red=-2:3:6")
     expected = "A:B:N, such as -2:3:6 for six from -2 to 3, or a list such as 0,1,3"
     if ":" not in weights:
-        return word, _numbers(weights, float, expected)
-    start, end, count = _numbers(weights, float, expected, 3, ":")
-    if count not in range(2, 1001) or start == end:
+        return word, [*_numbers(weights, float, expected)]
+    start, end, count = _numbers(weights, float, expected, count=3, separator=":")
+    if count not in range(2, 1001):
         raise ArgumentError(f"{weights!r}: expected {expected}")
     step = (end - start) / (count - 1)
     return word, [round(start + step * k, 6) for k in range(int(count))]
@@ -144,9 +135,9 @@ def parse_word_weights(text: str) -> tuple[str, list[float]]:
 
 def parse_value(text: str) -> Any:
     """Read a value of JSON or Python, such as 0.5, true, None or [1, 2]; return another text."""
-    for read in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            return read(text)
+    for decode in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, TypeError):
+            return decode(text)
     return text
 
 
@@ -162,17 +153,17 @@ def parse_argument(text: str) -> tuple[str, Any]:
 
 def by_word(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Return the values of words by word; ArgumentError if a word has two."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        words = [word for word, _ in pairs]
-        twice = max(words, key=words.count)
-        raise ArgumentError(f"{quoted(twice)} is given twice: name it once")
+    values: dict[str, Any] = {}
+    for word, value in pairs:
+        if word in values:
+            raise ArgumentError(f"{quoted(word)} is given twice: name it once")
+        values[word] = value
     return values
 
 
 def words_of(texts: Iterable[str]) -> list[str]:
-    """Return the words or phrases between the commas of texts; the checks refuse an empty one."""
-    return [part.strip() for part in ",".join(texts).split(",")]
+    """Return the words or phrases between the commas of texts."""
+    return parse_names(",".join(texts))
 
 
 def _assigned(text: str, expected: str, example: str) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from cli.calling import (
     usage_error_of,
 )
 from heedmap.errors import HeedmapWarning
-from heedmap.io.schemas import Confined
+from heedmap.io.word_edits import Confine
 from heedmap.pipelines.generation import generate
 from heedmap.pipelines.input_images import locate
 from heedmap.results.runs import Run
@@ -53,7 +53,7 @@ def test_options_reach_the_library(model, desk: Path):
     texts = ("--negative_prompt", "blue", "--keep", "step,head", "--confine", "house=0,0,32,96")
     run_command("generate", PROMPT, *numbers, *texts, "--out", "deep/down")
     settings = Run.load(desk / "deep" / "down").settings
-    assert settings.edits == (Confined(word="house", where=(0, 0, 32, 96)),)
+    assert settings.edits == (Confine("house", (0, 0, 32, 96)),)
     expected = {
         "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": (96, 128),
         "negative": "blue", "keep": ("head", "step"),

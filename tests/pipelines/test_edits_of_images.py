@@ -1,6 +1,5 @@
 """Edits of a picture that one has: the source is that picture, whatever draws."""
 
-import json
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -189,21 +188,6 @@ def test_an_edit_of_an_image_is_saved_loaded_and_repeated(pipe, pair: EditResult
         assert again.same and not again.changed, name
     with Image.open(folder / "edited" / "image.png") as image:
         assert "parameters" not in image.info  # no settings alone make it
-
-
-def test_an_edit_without_its_saved_image_is_not_repeated(pipe, pair: EditResult, tmp_path: Path):
-    folder = pair.save(tmp_path / "x")
-    for side in ("source", "edited"):
-        (folder / side / "input.png").unlink()
-        content = json.loads((folder / side / "run.json").read_text(encoding="utf-8"))
-        content["files"].remove("input.png")
-        (folder / side / "run.json").write_text(json.dumps(content), encoding="utf-8")
-    read = EditResult.load(folder)
-    with pytest.raises(ArgumentError):
-        repeat(pipe, read)
-    assert repeat(pipe, read, image=pair.source.input_image).same
-    with pytest.raises(ArgumentError):
-        repeat(pipe, read, image=paint(200, 100, seed=1))
 
 
 # --- the pipeline, and what is refused ------------------------------------------------------------

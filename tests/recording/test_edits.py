@@ -10,11 +10,11 @@ import heedmap
 from heedmap import Confine, Reweight, Run
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
-from heedmap.io.schemas import Ruled, to_json
-from heedmap.maps.masks import packed
+from heedmap.io.schemas import to_json
+from heedmap.io.word_edits import Mask, SavedRule
 from heedmap.mathematics.rules import Site
 from heedmap.pipelines import generation
-from heedmap.recording.edits import confining_rules, edit_from
+from heedmap.recording.edits import confining_rules
 from heedmap.text.words import tokenize
 
 SIZE = (128, 128)
@@ -95,8 +95,8 @@ def test_a_confined_word_acts_only_inside_its_box(pipe, size):
 )
 def test_a_region_can_be_given_in_many_forms(pipe, where):
     table = tokenize("a red house", pipe.tokenizer)
-    rule, _ = Confine("house", where).rules(table, SIZE)
-    plain, _ = Confine("house", LEFT).rules(table, SIZE)
+    rule, _ = confining_rules([Confine("house", where)], table, SIZE)
+    plain, _ = confining_rules([Confine("house", LEFT)], table, SIZE)
     assert torch.equal(rule.region, plain.region)
     assert rule.tokens == table.find("red house")
     assert torch.equal(rule.region > 0.5, torch.from_numpy(of_left((128, 128))))
@@ -116,9 +116,9 @@ def test_a_region_can_be_given_in_many_forms(pipe, where):
 )
 def test_a_confined_word_takes_its_phrase_along(pipe, prompt, word, kept):
     table = prompt_table(pipe, prompt)
-    rule, _ = Confine(word, LEFT).rules(table, SIZE)
+    rule, _ = confining_rules([Confine(word, LEFT)], table, SIZE)
     assert rule.tokens == table.find(kept)
-    alone, _ = Confine(word, LEFT, along=()).rules(table, SIZE)
+    alone, _ = confining_rules([Confine(word, LEFT, along=())], table, SIZE)
     assert alone.tokens == table.find(word)
 
 
@@ -186,7 +186,7 @@ def test_a_users_rule_changes_the_image(pipe):
     assert np.abs(difference).max() <= 1
     for mine, other in zip(run.maps.values(), fast.maps.values(), strict=True):
         np.testing.assert_allclose(mine.values, other.values, atol=1e-4)
-    assert run.settings.edits == (Ruled(name="threefold"),)
+    assert run.settings.edits == (SavedRule("threefold"),)
 
 
 @pytest.mark.parametrize(
@@ -213,12 +213,12 @@ def test_the_settings_have_the_edits(pipe, tmp_path):
         {"kind": "reweight", "word": "red", "weight": 1.5, "renormalize": True},
         {
             "kind": "confine", "word": "house", "where": [0, 0, 64, 128],
-            "strength": Confine.strength, "start": 0.0, "end": 1.0, "along": ["red"],
+            "strength": 3.0, "start": 0.0, "end": 1.0, "along": ["red"],
             "tail": True,
         },
         {
-            "kind": "confine", "word": "a", "where": to_json(packed(of_left((128, 128)))),
-            "strength": 2.0, "start": 0.25, "end": Confine.end,
+            "kind": "confine", "word": "a", "where": to_json(Mask.of(of_left((128, 128)))),
+            "strength": 2.0, "start": 0.25, "end": 0.6,
             "along": None, "tail": False,
         },
     ]  # fmt: skip
@@ -227,8 +227,7 @@ def test_the_settings_have_the_edits(pipe, tmp_path):
     box = back.settings.edits[1].where
     again = [edits[0], Confine("house", box, end=1, along=["red"]), edits[2]]
     assert same(run, generate(pipe, edits=again, steps=4))
-    read = list(map(edit_from, back.settings.edits))
-    assert same(run, generate(pipe, edits=read, steps=4))
+    assert same(run, generate(pipe, edits=back.settings.edits, steps=4))
 
 
 def test_edits_act_on_every_image_of_a_batch(pipe):

@@ -251,7 +251,9 @@ def command(
         absent = {*parameters, *without.split()}
         options = {
             kind: [
-                one for one in fields(kind) if one.metadata and one.name not in absent
+                one
+                for one in fields(kind)
+                if one.metadata.get("help") and one.name not in absent
             ]
             for kind in kinds
         }

@@ -7,12 +7,13 @@ all fields. The options of a call are saved as the dataclasses that check them.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-from heedmap.errors import ArgumentError, RunError, format_number
+from heedmap.errors import ArgumentError, RunError
+from heedmap.io.word_edits import SavedRule, WordEdit
 from heedmap.options import BranchName, EditOptions, EditPurpose, GenerateOptions
 
 Format = Literal[4]
@@ -42,8 +43,6 @@ Whole = Annotated[int, Meta(ge=0, le=MAX_WHOLE)]
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 SideLength = Annotated[int, Meta(ge=1, le=2**20)]
 Number = Annotated[float, Meta(ge=-1e30, le=1e30)]
-ExactNumber = Annotated[int, Meta(ge=-MAX_WHOLE, le=MAX_WHOLE)] | Number
-"""A number of the user's: 4 stays 4, and 4.0 stays 4.0."""
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Window = tuple[Fraction, Fraction]
 """The (start, end) of a part of a run."""
@@ -146,67 +145,7 @@ class SavedEdit(EditOptions):
     self_replace: Window = (0.0, 0.0)
 
 
-class Mask(Note, frozen=True):
-    """A mask of a region, written by `maps.masks.packed`.
-
-    Attributes:
-        mask: the (width, height) in pixels.
-        share: the share of pixels inside.
-        sha256: the SHA-256 of its bits.
-        packed: its compressed bits; None if they are too many for a file.
-    """
-
-    mask: tuple[SideLength, SideLength]
-    share: Fraction = 0.0
-    sha256: Name = ""
-    packed: str | None = None
-
-
-class Reweighted(Note, frozen=True, kw_only=True, tag_field="kind", tag="reweight"):
-    """A `Reweight` edit."""
-
-    word: Text
-    weight: Number
-    renormalize: bool = False
-
-    def __str__(self) -> str:
-        return f"“{self.word}” ×{format_number(self.weight)}{', renormalized' * self.renormalize}"
-
-
-class Confined(Note, frozen=True, kw_only=True, tag_field="kind", tag="confine"):
-    """A `Confine` edit."""
-
-    word: Text
-    where: tuple[ExactNumber, ExactNumber, ExactNumber, ExactNumber] | Mask
-    strength: Number = 3.0
-    start: Fraction = 0.0
-    end: Fraction = 0.6
-    along: Words | None = None
-    tail: bool = True
-
-    def __str__(self) -> str:
-        place = (
-            "a mask"
-            if isinstance(self.where, Mask)
-            else ", ".join(map(format_number, self.where))
-        )
-        return f"“{self.word}” confined to {place}, strength {format_number(self.strength)}"
-
-
-class Ruled(Note, frozen=True, kw_only=True, tag_field="kind", tag="rule"):
-    """A rule of the user's, known by its name."""
-
-    name: Name = ""
-
-    def __str__(self) -> str:
-        return f"the rule {self.name}" if self.name else "a rule"
-
-
-WordEditNoted = Reweighted | Confined | Ruled
-"""An edit of the attention of a word."""
-
-
-class InputImageSettings(Note, frozen=True):
+class InputImageSettings(Note, frozen=True, kw_only=True):
     """An image of the user's that was located or edited.
 
     Attributes:
@@ -273,11 +212,11 @@ class Settings(GenerateOptions):
         nsfw_content_detected: True if the safety checker made the image black; None without one.
     """
 
-    most_steps: ClassVar[int] = MAX_STEPS
-
     prompt: Text
     text: Text = ""
     seed: Whole
+    steps: Annotated[int, Meta(ge=1, le=MAX_STEPS)] | None = None
+    concepts: Words = ()
     size: tuple[SideLength, SideLength]  # pyright: ignore[reportGeneralTypeIssues]
     branches: tuple[BranchName, ...] = ("conditional",)
     defaults: Mapping[Name, Name] = dataclasses.field(default_factory=dict)
@@ -295,7 +234,7 @@ class Settings(GenerateOptions):
     dtype: Name = ""
     threads: Small | None = None
     versions: Versions
-    edits: tuple[WordEditNoted, ...] = ()
+    edits: tuple[WordEdit | SavedRule, ...] = ()
     batch_place: tuple[Small, Small] | None = None
     edit: SavedEdit | None = None
     located: InputImageSettings | None = None

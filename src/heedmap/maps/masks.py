@@ -3,10 +3,7 @@
 Axes: h, w rows and columns of a grid · H, W rows and columns of the image.
 """
 
-import base64
-import hashlib
 import json
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -21,7 +18,7 @@ from heedmap.errors import ArgumentError, UnknownWordError, plural, quoted
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import png, resize_map, to_rgb
 from heedmap.figures.plots import Panel
-from heedmap.io.schemas import Mask
+from heedmap.io.word_edits import Box, Mask
 from heedmap.io.writing import slug, whole_folder
 from heedmap.maps.recordings import Recording, Selection, is_even
 from heedmap.options import MASK_THRESHOLD
@@ -36,76 +33,23 @@ are within a point of each other."""
 REACH = 1.5
 """The radius within which masks are fitted to the image's edges: cells of the refined maps, by
 which these are blurred."""
-_MOST_PACKED = 512 * 1024  # characters of a mask in a file of settings
 _MOST_PHRASES = 255  # that an image of 8-bit labels tells apart
 
 
 # --- boxes and masks of a user ------------------------------------------------------------------
 
 
-def packed(mask: np.ndarray) -> Mask:
-    """Return a mask, bool (H, W), as a file stores it: size, SHA-256 and compressed bits."""
-    height, width = mask.shape
-    bits = np.packbits(mask).tobytes()
-    text = base64.b64encode(zlib.compress(bits, 9)).decode("ascii")
-    return Mask(
-        mask=(width, height),
-        share=float(mask.mean()),
-        sha256=hashlib.sha256(bits).hexdigest(),
-        packed=text if len(text) <= _MOST_PACKED else None,
-    )
-
-
-def unpacked(saved: Mask, name: str) -> np.ndarray | None:
-    """Return the mask, bool (H, W), of its packed bits; None if they were too many to store."""
-    if saved.packed is None:
-        return None
-    width, height = saved.mask
-    try:
-        bits = np.frombuffer(
-            zlib.decompress(base64.b64decode(saved.packed)), dtype=np.uint8
-        )
-        return np.unpackbits(bits)[: width * height].reshape(height, width).astype(bool)
-    except (ValueError, zlib.error) as error:
-        raise ArgumentError(
-            f"the saved mask of {name} is broken: make the run again"
-        ) from error
-
-
-def place(where: object, name: str) -> tuple[float, ...] | np.ndarray:
-    """Return a box as four numbers, or a mask as bool (H, W), of numpy or Pillow.
-
-    ArgumentError if it is neither, or empty; it names the word that is confined.
-    """
-    if isinstance(where, Image.Image) and where.mode in ("1", "L"):
-        where = np.asarray(where) >= (128 if where.mode == "L" else 1)
-    try:
-        array = np.asarray(where)
-    except (TypeError, ValueError):  # rows of different length
-        array = np.empty(0, object)
-    if array.ndim == 2 and array.dtype == bool:
-        if not array.any():
-            raise ArgumentError(f"the mask of {name} has nothing inside")
-        return array.copy()
-    if array.shape == (4,) and array.dtype.kind in "iuf" and np.isfinite(array).all():
-        return tuple(array.tolist())
-    raise ArgumentError(
-        f"the region of {name} is {quoted(where)}: expected a box (left, top, right, bottom) of "
-        "four numbers, or a mask of bool (H, W), as in mask > 0.5 or image.convert('L')"
-    )
-
-
-def region(
-    place: tuple[float, ...] | np.ndarray, width: int, height: int, name: str
+def region_coverage(
+    region: Box | Mask, width: int, height: int, name: str
 ) -> np.ndarray:
     """Return the part of each pixel of an image that is inside: float32 (H, W), 0 to 1.
 
     ArgumentError if the box does not lie in the image, the mask is not of its size, or no more than
     a pixel is inside, as of a box whose sides are fractions of the image.
     """
-    if isinstance(place, tuple):
-        left, top, right, bottom = place
-        sides = ", ".join(f"{side:g}" for side in place)
+    if isinstance(region, tuple):
+        left, top, right, bottom = region
+        sides = ", ".join(f"{side:g}" for side in region)
         what = f"the box ({sides}) of {name}"
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
             raise ArgumentError(
@@ -117,12 +61,12 @@ def region(
         inside = np.outer(rows, columns)
     else:
         what = f"the mask of {name}"
-        if place.shape != (height, width):
+        if region.size != (width, height):
             raise ArgumentError(
-                f"{what} is {place.shape[1]}×{place.shape[0]} pixels, the image {width}×{height}: "
+                f"{what} is {region.size[0]}×{region.size[1]} pixels, the image {width}×{height}: "
                 "expected a mask of the image's size; resize it"
             )
-        inside = place.astype(np.float32)
+        inside = region.inside().astype(np.float32)
     if inside.sum() <= 1:
         raise ArgumentError(
             f"{what} covers no more than a pixel of {width}×{height}: expected a larger region; "

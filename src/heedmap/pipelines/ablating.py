@@ -8,7 +8,7 @@ from heedmap.backends.base import Pipeline
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import UnknownWordError, warn
 from heedmap.pipelines import repeating
-from heedmap.pipelines.generation import Progress
+from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.recording.edits import Edit, Reweight, WordEdit
 from heedmap.results.ablations import Ablation, shorter_prompt
 from heedmap.results.grids import load_result
@@ -67,8 +67,14 @@ def ablate(
     table = prompt_table(pipe, parse_weights(prompt).text, call.options.arguments)
     edits = tuple(edit for edit in call.edits if _has_words(table, edit))
     without_attention = replace(call, edits=(*call.edits, Reweight(word.strip(), 0.0)))
-    calls = call, without_attention, replace(call, prompt=prompt, edits=edits)
-    (again, *without), changed = repeating.generate_calls(pipe, saved, calls, progress)
+    without_prompt = replace(call, prompt=prompt, edits=edits)
+    calls = (call, without_attention, without_prompt)
+    changed = repeating.settings_diff(saved.settings, pipe)
+    with repeating.saved_schedulers(pipe, saved.settings):
+        again, *without = (
+            repeating.generate_call(pipe, one, sub_progress(progress, done, len(calls)))
+            for done, one in enumerate(calls)
+        )
     result = repeating.compared(saved, again, changed)
     if not result.same:
         warn(
@@ -81,11 +87,9 @@ def ablate(
 
 def _has_words(table: TokenTable, edit: Edit) -> bool:
     """Return True if a prompt has all words that an edit names."""
-    words = (
-        (edit.word, *(getattr(edit, "along", None) or ()))
-        if isinstance(edit, WordEdit)
-        else ()
-    )
+    if not isinstance(edit, WordEdit):
+        return True
+    words = (edit.word, *(getattr(edit, "along", None) or ()))
     try:
         return all(table.matches(word) for word in words)
     except UnknownWordError:

@@ -11,21 +11,21 @@ import math
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from itertools import chain
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import torch
 from PIL import Image
 
-from heedmap import tiny
 from heedmap.backends.base import Pipeline, parameters
-from heedmap.backends.loading import default_arguments, is_embedded, name_of
+from heedmap.backends.loading import default_arguments
 from heedmap.backends.registry import (
+    DIFFUSERS_NAMES,
     check_names,
     check_served,
     check_size,
     default_size,
-    family_of,
     seed_of,
 )
 from heedmap.checks import check_int
@@ -49,67 +49,57 @@ def argument_note(value: Any) -> Any:
             value if math.isfinite(value) else {OBJECT: "float", "value": repr(value)}
         )
     if isinstance(value, list):
-        return [argument_note(one) for one in value]
+        return [argument_note(item) for item in value]
     if isinstance(value, tuple):
-        return {OBJECT: "tuple", "items": [argument_note(one) for one in value]}
-    if isinstance(value, Mapping) and all(
-        isinstance(key, str) and key != OBJECT for key in value
-    ):
-        return {key: argument_note(one) for key, one in value.items()}
-    return _object_note(value)
-
-
-def _object_note(value: Any) -> dict[str, Any]:
+        return {OBJECT: "tuple", "items": argument_note([*value])}
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: argument_note(item) for key, item in value.items()}
     if isinstance(value, Image.Image):
-        note = {OBJECT: "picture", "mode": value.mode, "size": list(value.size)}
         data = value.tobytes() + bytes(value.getpalette() or ())
-    elif isinstance(value, torch.Tensor | np.ndarray):
+        size = {"mode": value.mode, "size": list(value.size)}
+        return {OBJECT: "picture", **size, "sha256": hashlib.sha256(data).hexdigest()}
+    if isinstance(value, torch.Tensor | np.ndarray):
         kind = "tensor" if isinstance(value, torch.Tensor) else "array"
-        dtype = str(value.dtype).removeprefix("torch.")
-        note = {OBJECT: kind, "dtype": dtype, "shape": list(value.shape)}
-        if isinstance(value, torch.Tensor):
-            flat = value.detach().cpu().contiguous().reshape(-1)
-            value = flat.view(torch.uint8).numpy()
-        data = value.tobytes()
-    else:
-        name = getattr(value, "__name__", None)
-        return {OBJECT: type(value).__name__} | (
-            {"name": name} if isinstance(name, str) else {}
-        )
-    return note | {"sha256": hashlib.sha256(data).hexdigest()}
+        flat = torch.as_tensor(value).detach().cpu().contiguous().reshape(-1)
+        data = flat.view(torch.uint8).numpy()
+        return {
+            OBJECT: kind,
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "shape": list(value.shape),
+            "sha256": hashlib.sha256(data.tobytes()).hexdigest(),
+        }
+    note = {OBJECT: type(value).__name__}
+    name = getattr(value, "__name__", None)
+    if name is not None:
+        note["name"] = name
+    return note
 
 
 def argument(note: Any) -> Any:
     """Restore the argument of a note; ValueError if the note only describes an object."""
     if isinstance(note, list):
-        return [argument(one) for one in note]
+        return [argument(item) for item in note]
     if not isinstance(note, dict):
         return note
     kind = note.get(OBJECT)
     if kind is None:
-        return {key: argument(one) for key, one in note.items()}
+        return {key: argument(item) for key, item in note.items()}
     if kind == "tuple":
         return tuple(map(argument, note["items"]))
     if kind == "float":
         return float(note["value"])
-    raise ValueError(f"the {description(note)} is not saved")
+    raise ValueError(f"{description(note)} is not saved")
 
 
 def description(note: Any) -> str:
-    """Describe the argument of a note, as in "picture 64×48"."""
-    if not isinstance(note, dict) or OBJECT not in note:
-        return quoted(note)
-    sides = note.get("size", note.get("shape", ()))
-    return f"{note[OBJECT]} {'×'.join(map(str, sides)) or note.get('name', '')}".strip()
+    """Describe the argument of a note, as in "a tensor"."""
+    if isinstance(note, dict) and OBJECT in note:
+        return f"a {note[OBJECT]}"
+    return quoted(note)
 
 
 # --- options ---
 
-_DIFFUSERS_NAMES = {
-    "num_inference_steps": "steps",
-    "guidance_scale": "guidance",
-    "negative_prompt": "negative",
-}
 Function = TypeVar("Function", bound=Callable[..., Any])
 Options = TypeVar("Options")
 
@@ -124,14 +114,14 @@ def takes_options(*kinds: type) -> Callable[[Function], Function]:
         signature = inspect.signature(function)
         *parameters, rest = signature.parameters.values()
         types = get_type_hints(get_args(rest.annotation)[0])
-        for one in (one for kind in kinds for one in fields(kind)):
-            if one.name in types:
+        for option in chain.from_iterable(map(fields, kinds)):
+            if option.name in types:
                 parameters.append(
                     inspect.Parameter(
-                        one.name,
+                        option.name,
                         inspect.Parameter.KEYWORD_ONLY,
-                        default=one.default,
-                        annotation=types[one.name],
+                        default=option.default,
+                        annotation=types[option.name],
                     )
                 )
         parameters.append(rest.replace(name="arguments", annotation=Any))
@@ -142,12 +132,12 @@ def takes_options(*kinds: type) -> Callable[[Function], Function]:
 
 
 def take_options(
-    kind: type[Options], function: Callable[..., Any], given: dict[str, Any]
+    kind: type[Options], function: Callable[..., Any], rest: dict[str, Any]
 ) -> Options:
-    """Return the options of one kind that a function takes, and remove them from those given."""
-    known = argument_names(function)
-    names = [one.name for one in fields(kind) if one.name in known]  # pyright: ignore
-    return kind(**{name: given.pop(name) for name in names if name in given})
+    """Return the options of one kind that a function takes, and remove them from the rest."""
+    names = {option.name for option in fields(kind)}  # pyright: ignore
+    names &= {*argument_names(function)} & rest.keys()
+    return kind(**{name: rest.pop(name) for name in names})
 
 
 def argument_names(function: Callable[..., Any]) -> list[str]:
@@ -159,7 +149,7 @@ def resolve_options(
     function: Callable[..., Any],
     pipe: Pipeline,
     seed: Any,
-    given: Mapping[str, Any],
+    keywords: Mapping[str, Any],
     *,
     has_image: bool = False,
 ) -> tuple[GenerateOptions, Any]:
@@ -173,17 +163,17 @@ def resolve_options(
             twice, or the size does not fit the model.
         ModelError: if the attention of the pipeline cannot be recorded.
     """
-    rest = dict(given)
+    rest = dict(keywords)
     options = take_options(GenerateOptions, function, rest)
     check_served(pipe)
     arguments = default_arguments(pipe) | rest
-    arguments = {name: _own(value) for name, value in arguments.items()}
+    values = {
+        name: arguments.pop(DIFFUSERS_NAMES[name], None)
+        for name in ("steps", "guidance", "negative")
+    }
     width = arguments.pop("width", None)
     height = arguments.pop("height", None)
     generator: Any = arguments.pop("generator", None)
-    values = {
-        option: arguments.pop(name, None) for name, option in _DIFFUSERS_NAMES.items()
-    }
     if width is not None or height is not None:
         if has_image and None in (width, height):
             raise ArgumentError("width or height is given alone: pass both, or neither")
@@ -213,36 +203,9 @@ def resolve_options(
                 f"{option} is {quoted(value)}, and {type(pipe).__name__} takes no {name}: leave "
                 f"{option} out"
             )
-    if options.size is None:
-        return options, seed
-    size = check_size(pipe, options.size)
-    latents = arguments.get("latents")
-    side = family_of(pipe).cell_side
-    grid = (size[1] // side, size[0] // side)
-    # Those of Flux are packed, and tell no grid.
-    unpacked = isinstance(latents, torch.Tensor) and latents.ndim == 4
-    if isinstance(latents, torch.Tensor) and unpacked and latents.shape[-2:] != grid:
-        raise ArgumentError(
-            f"the latents have the shape {tuple(latents.shape)}, and the size {size[0]}×{size[1]} "
-            f"needs {grid[0]} rows and {grid[1]} columns: pass one of the two, or make them agree"
-        )
-    return replace(options, size=size), seed
-
-
-def _own(value: Any) -> Any:
-    """Return a copy of a dictionary, which a pipeline may change, and a number as Python's."""
-    if isinstance(value, dict):
-        return {**value}
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def apply_model_defaults(pipe: Pipeline, options: GenerateOptions) -> GenerateOptions:
-    """Fill in the steps and guidance of an embedded model's card where none are given."""
-    if not is_embedded(pipe):
-        return options
-    missing = [name for name in ("steps", "guidance") if getattr(options, name) is None]
-    defaults = tiny.defaults(name_of(pipe))
-    return replace(options, **{name: getattr(defaults, name) for name in missing})
+    if options.size is not None:
+        options = replace(options, size=check_size(pipe, options.size))
+    return options, seed
 
 
 def has_usual_area(pipe: Pipeline, size: tuple[int, int]) -> bool:

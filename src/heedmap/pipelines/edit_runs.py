@@ -6,20 +6,19 @@ its self-attention. A plan is made before the first step, so that an edit that d
 prompts is refused there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from msgspec import structs
-from PIL import Image
+from PIL import ImageChops
 
 from heedmap.backends.memory import in_batches, max_batch
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import family_of, self_attention_layers
+from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError, TruncatedWordError, join_words, quoted
 from heedmap.figures import overlays
 from heedmap.io.schemas import ChangedWords, EditReport, SavedEdit
@@ -73,13 +72,14 @@ class EditSource:
 
     Attributes:
         pipe: the pipeline that reads the prompts.
+        family: its family.
         prompt: the source prompt, with weights.
         table: the words and tokens that the model reads.
         weights: the weights of the source's own image, by position on the K axis.
         rules: the rules of these weights.
         options: the options of the edits.
         sampling: the options of sampling, which fit the pipeline (`resolve_options`).
-        word_windows: the windows of single words or phrases of the targets.
+        protected: the tokens of each word whose region stays.
     """
 
     def __init__(
@@ -93,22 +93,27 @@ class EditSource:
     ) -> None:
         """Read the prompt; unless it is `weighted`, its weights are those of an edit alone."""
         parsed = parse_weights(prompt)
-        self.pipe, self.options, self.sampling = pipe, options, sampling
-        self.prompt = prompt if weighted else escape(parsed.text)
+        self.pipe = pipe
+        self.family = family_of(pipe)
+        self.options: Any = options
+        self.sampling = sampling
+        self.prompt = prompt
         self.table = prompt_table(pipe, parsed.text, sampling.arguments)
-        self.weights = token_weights(parsed.spans, self.table) if weighted else {}
-        self.rules = (weights_rule(self.weights, self.table),) if self.weights else ()
-        self.word_windows: Any = options.word_windows
-        self._targets: dict[str, tuple[TokenTable, WordAlignment, torch.Tensor]] = {}
-        if options.only is not None:
-            if family_of(pipe).has_quirk("unblended"):
-                raise ArgumentError(
-                    f"{type(pipe).__name__} decodes what its scheduler predicts, which a blend of "
-                    "latents does not reach: leave only out, or use another pipeline of such a "
-                    "model, as StableDiffusionPipeline with an LCMScheduler"
-                )
-            for word in options.protect:
-                self.table.find(word)
+        self.weights: dict[int, float] = {}
+        self.rules: tuple[Rule, ...] = ()
+        if weighted:
+            self.weights = token_weights(parsed.spans, self.table)
+        else:
+            self.prompt = escape(parsed.text)
+        if self.weights:
+            self.rules = (weights_rule(self.weights, self.table),)
+        self.protected = [self.table.find(word) for word in options.protect]
+        if options.only is not None and self.family.has_quirk("unblended"):
+            raise ArgumentError(
+                f"{type(pipe).__name__} decodes what its scheduler predicts, which a blend of "
+                "latents does not reach: leave only out, or use another pipeline of such a "
+                "model, as StableDiffusionPipeline with an LCMScheduler"
+            )
 
     def plan(
         self,
@@ -122,47 +127,40 @@ class EditSource:
         These words count as changed even at the source's weight. The windows are by default those
         of the options, or else of the edit's purpose.
         """
-        options: Any = self.options
-        parsed, weights = parse_weights(prompt), weights or {}
-        # Prompts that differ in weights alone align once.
-        if parsed.text not in self._targets:
-            self._targets[parsed.text] = self._align(parsed.text)
-        table, alignment, columns = self._targets[parsed.text]
+        options = self.options
+        weights = weights or {}
+        parsed = parse_weights(prompt)
+        table = prompt_table(self.pipe, parsed.text, self.sampling.arguments)
+        alignment = pair_words(self.table, table, options.kind)
+        if alignment.unread:
+            raise TruncatedWordError(
+                f"{quoted(alignment.unread[0].text)} is changed, but stands past the {table.room} "
+                f"tokens that the model reads: {MOVE_IT}"
+            )
         spans = weighed(parsed, table, weights)
-        new_weights, purpose = token_weights(spans, table), purpose_of(alignment)
-        usual = family_of(self.pipe).windows[purpose]
-        window: FractionWindow = cross or options.cross_replace or (0.0, usual[0])
-        rules: list[Rule] = [self._inject(table, alignment, columns, window)]
+        new_weights = token_weights(spans, table)
+        purpose = purpose_of(alignment)
+        cross_end, self_end = self.family.windows[purpose]
+        window: FractionWindow = cross or options.cross_replace or (0.0, cross_end)
+        rules: list[Rule] = [self._inject(table, alignment, window)]
         if new_weights:
             rules.append(weights_rule(new_weights, table))
             rules += [Renormalize()] * options.renormalize
-
-        def weight(word: Word | None, of: Mapping[int, float]) -> float:
-            return (
-                of.get(word.tokens[0], 1.0) if word is not None and word.tokens else 1.0
-            )
-
-        pairs = alignment.pairs
         varied = {
             word for name in weights for place in table.matches(name) for word in place
         }
         weighted = [
             (a, b)
-            for a, b in pairs
-            if weight(a, self.weights) != weight(b, new_weights)
+            for a, b in alignment.pairs
+            if _weight(a, self.weights) != _weight(b, new_weights)
         ]
         about = [
             *alignment.changes,
             *weighted,
-            *(pair for pair in pairs if pair[1] in varied),
+            *(pair for pair in alignment.pairs if pair[1] in varied),
         ]
-        sides = [a for a, _ in about], [b for _, b in about]
-        before, after = (
-            tuple(sorted({word.number for word in side if word and word.tokens}))
-            for side in sides
-        )
-        ids = [[token.id for token in one.tokens] for one in (self.table, table)]
-        is_reweighted = not alignment.changes and ids[0] == ids[1]
+        has_same_tokens = _ids(self.table) == _ids(table)
+        is_reweighted = has_same_tokens and not alignment.changes
         swaps = () if options.only is None else swap_of(options.only)
         return Plan(
             source=self,
@@ -174,50 +172,33 @@ class EditSource:
             kind="reweight" if is_reweighted else alignment.kind,
             purpose=purpose,
             has_effect=bool(weighted) or not is_reweighted,
-            words=ChangedWords(source=before, edited=after),
+            words=ChangedWords(
+                source=_numbers(a for a, _ in about),
+                edited=_numbers(b for _, b in about),
+            ),
             weights=new_weights,
             rules=tuple(rules),
             swaps=tuple((self.table.phrase(a), table.phrase(b)) for a, b in swaps),
             cross_replace=window,
-            self_replace=self_replace or options.self_replace or (0.0, usual[1]),
+            self_replace=self_replace or options.self_replace or (0.0, self_end),
         )
-
-    def _align(self, text: str) -> tuple[TokenTable, WordAlignment, torch.Tensor]:
-        """Return a target's table and alignment, and the shares (K_src, K) of the source's tokens.
-
-        The target's tokens take these shares of the source's attention.
-        """
-        source, target = (
-            self.table,
-            prompt_table(self.pipe, text, self.sampling.arguments),
-        )
-        alignment = pair_words(source, target, self.options.kind)
-        if alignment.unread:
-            raise TruncatedWordError(
-                f"{quoted(alignment.unread[0].text)} is changed, but stands past the {target.room} "
-                f"tokens that the model reads: {MOVE_IT}"
-            )
-        columns = torch.zeros(len(source.tokens), len(target.tokens))
-        for w, n, share in token_shares(source, target, alignment):
-            columns[w, n] = share
-        return target, alignment, columns
 
     def _inject(
-        self,
-        table: TokenTable,
-        alignment: WordAlignment,
-        columns: torch.Tensor,
-        cross: FractionWindow,
+        self, table: TokenTable, alignment: WordAlignment, cross: FractionWindow
     ) -> Inject:
         """Return the rule that takes the source's cross-attention in each token's window.
 
         It takes the plain attention: the weights in a prompt hold for that prompt's image.
         """
+        # The shares of the source's tokens that the target's take: (K_src, K).
+        columns = torch.zeros(len(self.table.tokens), len(table.tokens))
+        for token, position, share in token_shares(self.table, table, alignment):
+            columns[token, position] = share
         start, end = (torch.full((len(table.tokens),), bound) for bound in cross)
         has_source = columns.any(dim=0)
         if alignment.kind == "refine":
             end[~has_source] = 0.0  # a new token keeps its own attention
-        for word, window in self.word_windows.items():
+        for word, window in self.options.word_windows.items():
             tokens = [n for n in table.find(word) if has_source[n]]
             if not tokens:
                 raise ArgumentError(
@@ -226,6 +207,21 @@ class EditSource:
                 )
             start[tokens], end[tokens] = window
         return Inject(columns, start, end, cross)
+
+
+def _weight(word: Word | None, weights: Mapping[int, float]) -> float:
+    if word is None or not word.tokens:
+        return 1.0
+    return weights.get(word.tokens[0], 1.0)
+
+
+def _ids(table: TokenTable) -> list[int | None]:
+    return [token.id for token in table.tokens]
+
+
+def _numbers(words: Iterable[Word | None]) -> tuple[int, ...]:
+    """Return the numbers of the words that the model reads."""
+    return tuple(sorted({word.number for word in words if word and word.tokens}))
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,8 +280,6 @@ def run_edits(
     to rounding; all pairs have that of the first. The other arguments are as in `generate_batch`.
     """
     pipe, options, image = source.pipe, source.sampling, source.options.image
-    start = options.arguments.get("image")
-    size = options.size or (start.size if isinstance(start, Image.Image) else None)
     image_source = None if image is None else ImageSource(pipe, image, seed, options)
     pairs: list[EditResult] = []
 
@@ -293,13 +287,16 @@ def run_edits(
         images = [source, *some]
         rules = {number: one.rules for number, one in enumerate(images) if one.rules}
         windows = {number: plan.self_replace for number, plan in enumerate(some, 1)}
-        local = None if source.options.only is None else LocalBlend(source, some)
+        latents = None
+        if image_source is not None:
+            latents = image_source.start(len(images))
+        local = LocalBlend(source, some)
 
         def change(state: StepState) -> torch.Tensor:
             if image_source is not None:
-                latents = image_source.next_latents(state.moment, state.latents)
-                state = replace(state, latents=latents)
-            return state.latents if local is None else local.blend(state)
+                moved = image_source.next_latents(state.moment, state.latents)
+                state = replace(state, latents=moved)
+            return local.blend(state)
 
         runs, trace = generate_batch(
             pipe,
@@ -309,10 +306,10 @@ def run_edits(
             steering=Steering(
                 rules, dict.fromkeys(windows, 0), windows, source.options.max_self_cells
             ),
-            latents=None if image_source is None else image_source.start(len(images)),
+            latents=latents,
             progress=sub_progress(progress, done, done + remaining),
             preview=preview,
-            map_tokens=None if local is None else local.map_tokens,
+            map_tokens=local.map_tokens,
             change=change,
             probe=probe,
         )
@@ -328,10 +325,11 @@ def run_edits(
             ]
         first = pairs[0].source if pairs else runs[0]
         for number, plan in enumerate(some, 1):
-            mask = None if local is None else local.masks.get(number)
+            mask = local.masks.get(number)
             pairs.append(_pair(plan, first, runs[number], trace, number, mask))
 
-    in_batches(plans, (source.options.batch or max_batch(pipe, size)) - 1, run_batch)
+    batch = source.options.batch or max_batch(pipe, options.size)
+    in_batches(plans, batch - 1, run_batch)
     return pairs
 
 
@@ -339,33 +337,31 @@ class LocalBlend:
     """The blend of latents after each step: the source's where the words of the edits do not act.
 
     Attributes:
-        map_tokens: for each image the tokens whose maps decide: those of the words, and of the
-            phrases that rival them.
+        map_tokens: for each image the tokens of its words, whose maps decide; none without `only`.
         masks: the last mask of each edit, bool (h, w) of the latent, by its number in the batch.
     """
 
     def __init__(self, source: EditSource, plans: Sequence[Plan]) -> None:
-        self._options, self._plans = source.options, plans
+        self._options = source.options
+        self._plans = plans
         self._tables = [source.table, *(plan.table for plan in plans)]
-        self._protected = [source.table.find(word) for word in source.options.protect]
+        self._protected = source.protected
         self.masks: dict[int, torch.Tensor] = {}
-        words = [
-            [*self._protected, *(before for plan in plans for before, _ in plan.swaps)]
-        ]
-        words += [[after for _, after in plan.swaps] for plan in plans]
-        self.map_tokens = {
-            number: tuple(
-                sorted({*chain(*parts, *phrase_tokens(self._tables[number]))})
-            )
-            for number, parts in enumerate(words)
-        }
+        self.map_tokens: dict[int, tuple[int, ...]] = {}
+        if source.options.only is not None:
+            for number, table in enumerate(self._tables):
+                self.map_tokens[number] = table.positions("text")
 
     def blend(self, state: StepState) -> torch.Tensor:
         """Return the latents (B, C, h, w) to go on with."""
-        moment, latents, options = state.moment, state.latents, self._options
-        if moment.step not in steps_within(options.blend_from, 1.0, moment.steps):
+        moment = state.moment
+        latents = state.latents
+        options = self._options
+        steps = steps_within(options.blend_from, 1.0, moment.steps)
+        if options.only is None or moment.step not in steps:
             return latents
-        blended, size = latents.clone(), (latents.shape[-2], latents.shape[-1])
+        blended = latents.clone()
+        size = (latents.shape[-2], latents.shape[-1])
 
         @cache  # all edits ask for the same places of the source
         def acts(image: int, tokens: tuple[int, ...]) -> torch.Tensor:
@@ -402,26 +398,25 @@ def _pair(
     number: int,
     latent_mask: torch.Tensor | None,
 ) -> EditResult:
-    controller, words = trace.controller, plan.words
+    controller = trace.controller
     assert controller is not None
-    mask = masked_by = None
-    if latent_mask is not None:
-        mask = overlays.resize_map(latent_mask.float().numpy(), source.image.size) > 0.5
-        tables = plan.source.table, plan.table
-        masked_by = ", ".join(
-            "→".join(
-                table.text_of(tokens)
-                for table, tokens in zip(tables, swap, strict=True)
-            )
-            for swap in plan.swaps
-        )
-    inside = mask
-    if inside is None:
-        inside = np.zeros(source.image.size[::-1], dtype=bool)
+    words = plan.words
+    mask = None
+    masked_by = None
+    inside = np.zeros(source.image.size[::-1], dtype=bool)
+    if latent_mask is None:
         for run, numbers in ((source, words.source), (edited, words.edited)):
             for word in numbers:
                 inside |= run.maps.at(word).mask()
-    moved = [float(share) for share in controller.moved.get(number, ())]
+    else:
+        mask = overlays.resize_map(latent_mask.float().numpy(), source.image.size) > 0.5
+        inside = mask
+        text_of = plan.source.table.text_of
+        masked_by = ", ".join(
+            f"{text_of(before)}→{plan.table.text_of(after)}"
+            for before, after in plan.swaps
+        )
+    moved = [float(share) for share in controller.moved.get(number, [0.0])]
     values = {
         **vars(plan.source.options),
         "source": plan.source.prompt,
@@ -441,7 +436,7 @@ def _pair(
         steps=trace.steps,
         sites=len(controller.acted[number]),
         self_sites=len(controller.shared[number]),
-        moved=sum(moved) / len(moved) if moved else 0.0,
+        moved=sum(moved) / len(moved),
         change=change_between(source.image, edited.image, inside),
         reconstruction=source.input_image
         and image_difference(source.input_image, source.image),
@@ -461,30 +456,22 @@ def _notes(
 
     They are saved, and shown on pages as well.
     """
-    only, steps, scheduler = (
-        plan.source.options.only,
-        report.steps,
-        source.settings.scheduler,
-    )
+    only = plan.source.options.only
+    steps = report.steps
+    scheduler = source.settings.scheduler
     windows = {
         "cross-attention": plan.cross_replace,
         "self-attention": plan.self_replace,
-        **{
-            f"attention for {quoted(word)}": window
-            for word, window in plan.source.word_windows.items()
-        },
     }
+    for word, window in plan.source.options.word_windows.items():
+        windows[f"attention for {quoted(word)}"] = window
     for name, (start, end) in windows.items():
-        inside = steps_within(start, end, steps)
-        copied = report.self_sites if name == "self-attention" else len(inside)
-        if start < end and not copied:
-            why = f"no layer has {report.options.max_self_cells} or fewer cells"
-            pipe = plan.source.pipe
-            is_linear = not (family_of(pipe).is_joint or self_attention_layers(pipe))
-            if name == "self-attention" and is_linear:
-                why = "the model's self-attention is linear and has no probabilities"
-            if not inside:
-                why = f"none of the {steps} steps falls between {start:g} and {end:g} of the run"
+        why = None
+        if not steps_within(start, end, steps):
+            why = f"none of the {steps} steps falls between {start:g} and {end:g} of the run"
+        elif name == "self-attention" and not report.self_sites:
+            why = f"no layer of it has {report.options.max_self_cells} or fewer cells"
+        if start < end and why is not None:
             yield f"{why}, so no {name} was copied from the source"
     is_black = any(run.settings.nsfw_content_detected for run in (source, edited))
     if report.reconstruction is not None and not is_black:
@@ -525,6 +512,6 @@ def _notes(
         )
 
 
-def _largest_difference(one: Run, other: Run) -> float:
-    images = [np.asarray(run.image.convert("RGB"), float) for run in (one, other)]
-    return np.abs(np.subtract(*images)).max()
+def _largest_difference(before: Run, after: Run) -> int:
+    images = (run.image.convert("RGB") for run in (before, after))
+    return np.max(ImageChops.difference(*images).getextrema())

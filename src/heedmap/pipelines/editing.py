@@ -5,9 +5,11 @@ Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626), as `edit_runs` plans an
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any, Unpack, overload
+
+from msgspec import structs
 
 from heedmap.backends.base import Pipeline
 from heedmap.checks import as_ordered_list, check_float, check_prompt
@@ -214,69 +216,39 @@ def grid(
         TraceError: if an edit could not act.
     """
     edits, targets, seeds = resolve_edits(grid, pipe, source, target, seeds, options)
-    if not isinstance(weights, Mapping | None):
-        raise ArgumentError(
-            f"weights is {quoted(weights)}: expected weights by word, as in {{'red': [0, 1, 2]}}"
-        )
-    strips = {
-        word: _axis(f"the weight of {quoted(word)}", some, check_float)
-        for word, some in (weights or {}).items()
-    }
-    axes = Axes(
-        targets=_axis("target", targets, lambda _, text: text),
-        weights=strips,
+    targets = _axis("target", targets, lambda _, text: text)
+    report = GridReport(
+        source=source,
+        targets=None if target is None else targets,
+        weights={
+            word: _axis(f"the weight of {quoted(word)}", values, check_float)
+            for word, values in (weights or {}).items()
+        },
         cross_replace=_windows("cross_replace", cross_replace),
         self_replace=_windows("self_replace", self_replace),
         seeds=_axis("seeds", seeds, lambda _, seed: check_seed(seed)),
-    )
-    cells = run_grid(edits, axes, progress, preview)
-    batches = [cell.result.edited.settings.batch_place or (1, 2) for cell in cells]
-    report = GridReport(
-        source=source,
-        targets=None if target is None else tuple(axes.targets),
-        weights={word: tuple(strip) for word, strip in strips.items()},
-        cross_replace=tuple(dict.fromkeys(cell.cross_replace for cell in cells)),
-        self_replace=tuple(dict.fromkeys(cell.self_replace for cell in cells)),
-        seeds=tuple(dict.fromkeys(cell.seed for cell in cells)),
         options=replace(edits.options, image=None),
-        batch=max(size for _, size in batches),
-        sources_drawn=sum(place == 1 for place, _ in batches),
     )
-    return Grid(cells, report)
-
-
-@dataclass(frozen=True)
-class Axes:
-    """The checked values of a grid on each axis; an axis without values has the default.
-
-    Attributes:
-        targets: the edited prompts.
-        weights: the weights by word or phrase.
-        cross_replace: the windows of cross-attention.
-        self_replace: the windows of self-attention.
-        seeds: the seeds.
-    """
-
-    targets: Sequence[str]
-    weights: Mapping[str, Sequence[float]]
-    cross_replace: Sequence[tuple[float, float]]
-    self_replace: Sequence[tuple[float, float]]
-    seeds: Sequence[int]
-
-    def count(self) -> int:
-        """Return the number of cells."""
-        axes = (self.targets, self.cross_replace, self.self_replace, self.seeds)
-        return math.prod(len(axis) or 1 for axis in (*axes, *self.weights.values()))
+    return run_grid(edits, report, progress, preview)
 
 
 def run_grid(
     edits: EditSource,
-    axes: Axes,
+    report: GridReport,
     progress: Progress | None = None,
     preview: Preview | None = None,
-) -> tuple[Cell, ...]:
-    """Generate the edits of a source at each combination of the values of axes, as `grid` does."""
-    count = axes.count()
+) -> Grid:
+    """Generate the edits of a source at each combination of the values of a report, as `grid` does.
+
+    An axis without values has the default.
+    """
+    targets = report.targets or (report.source,)
+    default_plans = [edits.plan(text) for text in targets]
+    crosses = report.cross_replace or (min(one.cross_replace for one in default_plans),)
+    windows = report.self_replace or (min(one.self_replace for one in default_plans),)
+    seeds = report.seeds or (check_seed(None),)
+    strips = report.weights.values()
+    count = math.prod(map(len, (targets, crosses, windows, seeds, *strips)))
     if count > MAX_CELLS:
         raise ArgumentError(
             f"the grid would have {count:,} cells: use {MAX_CELLS:,} at most"
@@ -286,16 +258,11 @@ def run_grid(
             "the grid has only one cell: vary something, such as weights={'red': [0, 1, 2]} "
             "(--weights red=0,1,2)"
         )
-    default_plans = [edits.plan(text) for text in axes.targets]
-    crosses = axes.cross_replace or [min(plan.cross_replace for plan in default_plans)]
-    windows = axes.self_replace or [min(plan.self_replace for plan in default_plans)]
-    seeds = axes.seeds or [check_seed(None)]
     varied = [
-        dict(zip(axes.weights, values, strict=True))
-        for values in product(*axes.weights.values())
+        dict(zip(report.weights, values, strict=True)) for values in product(*strips)
     ]
     plans: list[Plan] = []
-    for text in axes.targets:  # the last axis varies fastest
+    for text in targets:  # the last axis varies fastest
         some = [
             edits.plan(text, weights, cross, window)
             for weights, window, cross in product(varied, windows, crosses)
@@ -319,7 +286,16 @@ def run_grid(
                 )
             )
     _warn_of_notes(cell.result for cell in cells)
-    return tuple(cells)
+    batches = [cell.result.edited.settings.batch_place or (1, 2) for cell in cells]
+    report = structs.replace(
+        report,
+        cross_replace=crosses,
+        self_replace=windows,
+        seeds=seeds,
+        batch=max(size for _, size in batches),
+        sources_drawn=sum(place == 1 for place, _ in batches),
+    )
+    return Grid(tuple(cells), report)
 
 
 def resolve_edits(
@@ -339,11 +315,8 @@ def resolve_edits(
     )
     if image is not None and sampling.size is None:
         sampling = replace(sampling, size=fitting_size(pipe, image.size))
-    # Without a target, the weights of the source are those of the edit.
-    weighted = target is not None
-    if target is None:
-        target = source
-    targets = [target] if isinstance(target, str) else as_ordered_list(target)
+    texts = source if target is None else target
+    targets = [texts] if isinstance(texts, str) else as_ordered_list(texts)
     if not targets:
         raise ArgumentError(
             f"the target is {quoted(target)}: expected a prompt, or a list of prompts"
@@ -351,21 +324,25 @@ def resolve_edits(
     for text in (source, *targets):
         check_prompt(text)
     edit_options = replace(edit_options, image=image)
+    # Without a target, the weights of the source are those of the edit.
+    weighted = target is not None
     edits = EditSource(pipe, source, edit_options, sampling, weighted=weighted)
     return edits, targets, seed
 
 
-def _windows(name: str, values: Any) -> list[tuple[float, float]]:
+def _windows(name: str, values: Any) -> tuple[tuple[float, float], ...]:
     """Return the checked windows of a grid's axis; a tuple is a single one."""
     return _axis(name, [values] if isinstance(values, tuple) else values, check_window)
 
 
-def _axis(name: str, values: Any, check: Callable[[str, Any], Any]) -> list[Any]:
+def _axis(name: str, values: Any, check: Callable[[str, Any], Any]) -> tuple[Any, ...]:
     """Return the checked values of a grid's axis, of a list or a single one; none for None."""
     if values is None:
-        return []
+        return ()
     listed = as_ordered_list(values)
-    checked = [check(name, one) for one in ([values] if listed is None else listed)]
+    if listed is None:
+        listed = [values]
+    checked = tuple(check(name, value) for value in listed)
     if not checked or len({*checked}) < len(checked):
         raise ArgumentError(
             f"{name} is {quoted(values)}: expected values without duplicates"
@@ -384,7 +361,6 @@ def check_effect(plans: Sequence[Plan]) -> None:
 
 
 def _warn_of_notes(pairs: Iterable[EditResult]) -> None:
-    for note in dict.fromkeys(
-        note for pair in pairs for note in pair.report.notes or ()
-    ):
+    notes = [note for pair in pairs for note in pair.report.notes or ()]
+    for note in dict.fromkeys(notes):
         warn(note)

@@ -1,22 +1,23 @@
 """Explain one attention probability of a saved run."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from heedmap.backends.base import Pipeline
+from heedmap.backends.base import Pipeline, left_early
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import cross_attention_layers, family_of
-from heedmap.checks import as_ordered_list, check_int, check_one_of, check_text
+from heedmap.checks import check_int, check_one_of, check_text
 from heedmap.errors import ArgumentError, RunError, SelectionError, plural, quoted, warn
 from heedmap.maps.recordings import layers_there, name_fits
 from heedmap.options import Axis, BranchName, ExplainOptions
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress
 from heedmap.pipelines.repeating import Drawing
-from heedmap.recording.probing import Probe, ProbeSite, check_index
+from heedmap.recording.probing import Probe, ProbeSite, StopRun, check_index
 from heedmap.results.edits import EditResult
 from heedmap.results.explanations import Explanation, ExplanationReport
 from heedmap.results.grids import load_result
@@ -88,12 +89,10 @@ def explain(
             f"the run to explain is {quoted(run)}: expected a run or an edit, or its folder; of a "
             "grid name the folder of a cell, such as cells/001"
         )
-    size, sides = saved.image.size, as_ordered_list(at)
-    if sides is None or len(sides) != 2:
-        raise ArgumentError(
-            f"at is {quoted(at)}: expected a pixel (x, y), such as (12, 40)"
-        )
-    x, y = (check_int("xy"[n], sides[n], least=0, most=size[n] - 1) for n in (0, 1))
+    width, height = saved.image.size
+    x, y = at
+    x = check_int("x", x, least=0, most=width - 1)
+    y = check_int("y", y, least=0, most=height - 1)
     steps = len(saved.maps.recording.timesteps)
     number = steps // 2 if step is None else check_index("step", step, steps)
     pipe = repeating.load_for(saved) if pipe is None else pipe
@@ -103,15 +102,20 @@ def explain(
         table = prompt_table(
             pipe, saved.settings.negative or "", call.options.arguments
         )
-    tokens = table.find(word) if isinstance(word, str) else table.tokens_at(word)
-    layers, family = cross_attention_layers(pipe), family_of(pipe)
+    if isinstance(word, str):
+        tokens = table.find(word)
+        word = word.strip()
+    else:
+        tokens = table.tokens_at(word)
+        word = table.at(word).text
+    family = family_of(pipe)
+    layers = cross_attention_layers(pipe)
     wanted = "*" if layer is None else check_text("layer", layer, "up 1.0")
     parts = dict.fromkeys(layers, "") | family.groups([*layers])
     names = [name for name, part in parts.items() if name_fits(name, wanted, part)]
     if not names:
-        available = layers_there(parts, wanted)
         raise SelectionError(
-            f"no layer matches {quoted(wanted)}: available are {available}"
+            f"no layer matches {quoted(wanted)}: available are {layers_there(parts, wanted)}"
         )
     if head is not None:
         head = check_index("head", head, max(layers[name].heads for name in names))
@@ -120,10 +124,27 @@ def explain(
         "head": head is None,
         "step": step is None,
     }
-    place = size, call.place[0], branch, number, pass_, names, head
-    probe = Probe(tokens, (x, y), *place, family.is_joint)
-    changed = repeating.run_probe(pipe, saved, arguments, probe, progress)
-    site, inputs = probe.site, probe.inputs
+    probe = Probe(
+        tokens=tokens,
+        at=(x, y),
+        size=(width, height),
+        image=call.place[0],
+        branch=branch,
+        step=number,
+        pass_=pass_,
+        layers=names,
+        head=head,
+        joint=family.is_joint,
+    )
+    changed = repeating.settings_diff(saved.settings, pipe)
+    with (
+        repeating.saved_schedulers(pipe, saved.settings),
+        suppress(StopRun),
+        left_early(pipe),
+    ):
+        repeating.generate_again(pipe, saved, arguments, progress, probe)
+    site = probe.site
+    inputs = probe.inputs
     if site is None or inputs is None or site.table.tokens != table.tokens:
         raise RunError(
             f"at step {number}, the new run read other tokens of {quoted(table.prompt)} than the "
@@ -138,7 +159,7 @@ def explain(
             f"{', '.join(changed) or 'none'})"
         )
     report = ExplanationReport(
-        word=word.strip() if isinstance(word, str) else table.at(word).text,
+        word=word,
         prompt=table.prompt,
         short=site.layer.short,
         steps=steps,
@@ -165,13 +186,13 @@ def _difference(
     """Return the largest difference from the saved maps; None if these lack the layer or step."""
     maps = saved.maps if branch == "conditional" else saved.negative_maps
     # The maps of a step with several passes are their mean.
-    if (
-        maps is None
-        or not {"layer", "step"} <= maps.recording.keep
-        or site.passes[1] > 1
-    ):
+    if maps is None or site.passes[1] > 1:
         return None
-    recording, layer, (h, w) = maps.recording, site.layer, site.layer.grid
+    recording = maps.recording
+    if not {"layer", "step"} <= recording.keep:
+        return None
+    layer = site.layer
+    h, w = layer.grid
     if layer not in recording.layers:
         raise RunError(
             f"the saved maps have no layer {layer.short} with {plural(layer.heads, 'head')} and a "
@@ -182,5 +203,7 @@ def _difference(
     if recording.share_of == "text":
         p = p[:, :-1] / np.abs(p[:, :-1]).sum(axis=1, keepdims=True)
     p = p[:, list(recording.positions)]
-    p = p if "head" in recording.keep else p.mean(axis=0, keepdims=True)
-    return float(np.abs(array[step, :, site.place[0] * w + site.place[1]] - p).max())
+    if "head" not in recording.keep:
+        p = p.mean(axis=0, keepdims=True)
+    row, column = site.place
+    return float(np.abs(array[step, :, row * w + column] - p).max())

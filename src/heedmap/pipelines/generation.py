@@ -16,7 +16,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends import loading
 from heedmap.backends.autoencoders import fit_colours
-from heedmap.backends.base import Pipeline, parameters
+from heedmap.backends.base import Family, Pipeline, parameters
 from heedmap.backends.image_schedulers import showing
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import (
@@ -33,12 +33,10 @@ from heedmap.errors import ArgumentError, ModelError, plural, quoted, warn
 from heedmap.figures.overlays import STEP_SIDE, StepPictures
 from heedmap.io.schemas import Settings
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import Recording
 from heedmap.mathematics.rules import Rule
 from heedmap.options import BranchName, GenerateKeywords, GenerateOptions
 from heedmap.pipelines import settings
 from heedmap.pipelines.arguments import (
-    apply_model_defaults,
     argument_note,
     check_seed,
     has_usual_area,
@@ -46,7 +44,7 @@ from heedmap.pipelines.arguments import (
     takes_options,
 )
 from heedmap.recording.controller import Steering
-from heedmap.recording.edits import Edit, checked_edits, note_of, weights_rule
+from heedmap.recording.edits import Edit, checked_edits, saved_edits, weights_rule
 from heedmap.recording.probing import Probe
 from heedmap.recording.recorder import RecordingSpec
 from heedmap.recording.steps import AfterStep, StepState
@@ -175,19 +173,19 @@ def generate(
 
 def _image_inputs(prompt: Any, seed: Any) -> tuple[list[str], list[int]]:
     """Return the prompt and the seed of each image, checked."""
-    prompts = [prompt] if isinstance(prompt, str) else as_ordered_list(prompt)
-    prompts = list(map(check_prompt, [prompt] if prompts is None else prompts))
+    prompts = as_ordered_list(prompt)
     seeds = as_ordered_list(seed)
+    count = len(prompts or seeds or [seed])
+    if prompts is None:
+        prompts = [prompt] * count
     if seeds is None:
-        seeds = [seed] * len(prompts)
-    elif isinstance(prompt, str):
-        prompts = prompts * len(seeds)
+        seeds = [seed] * count
     if not prompts or len(seeds) != len(prompts):
         raise ArgumentError(
             f"{plural(len(prompts), 'prompt')} and {plural(len(seeds), 'seed')} are given: pass a "
             "prompt or more, and one seed for all or one for each"
         )
-    return prompts, list(map(check_seed, seeds))
+    return list(map(check_prompt, prompts)), list(map(check_seed, seeds))
 
 
 # --- one call of the pipeline ---
@@ -218,6 +216,7 @@ def generate_batch(
     gets the current maps of the `map_tokens` of each image. A `probe` ends the run with
     `probing.StopRun`. Errors are those of `generate`.
     """
+    family = family_of(pipe)
     parsed = [parse_weights(prompt) for prompt in prompts]
     texts = [prompt.text for prompt in parsed]
     if steering is None:
@@ -226,8 +225,6 @@ def generate_batch(
     if probe is not None:
         branches.add(probe.branch)
     spec = RecordingSpec.of(options, branches=frozenset(branches), weights_read=True)
-    negative = options.negative
-    concepts = spec.concepts
     recorder = StepRecorder() if "step" in spec.keep else None
     trace = Trace(
         pipe,
@@ -242,49 +239,48 @@ def generate_batch(
     )
     # Before the run: a callback or an interrupt may change the number of steps.
     shared = _shared_settings(pipe, options, edits)
+    negative = options.negative or ""
     vocabulary = loading.model_card(loading.name_of(pipe)).vocabulary
-    unknown = untaught([*texts, negative or "", *concepts], vocabulary) or ()
-    doubts = untaught_warnings(unknown, texts, negative or "", concepts)
-    doubts += map(bracket_warning, parsed) if image is None else ()
+    others = [negative, *spec.concepts]
+    unknown = untaught([*texts, *others], vocabulary) or ()
+    doubts = untaught_warnings(unknown, texts, negative, spec.concepts)
+    if image is None:
+        doubts += map(bracket_warning, parsed)
     for text in filter(None, [*doubts, *_warnings(pipe, options, branches)]):
         warn(text)
-    call = for_batch(pipe, texts, seeds, apply_model_defaults(pipe, options))
+    call = for_batch(pipe, texts, seeds, settings.apply_model_defaults(pipe, options))
     bar = nullcontext() if progress is None else without_bar(pipe)
     with noise_of_steps(pipe.scheduler, call["generator"]), trace, bar:
-        images, flags = _call(pipe, call, latents, image)
+        images, flags = _call(family, call, latents, image)
     if negative and not trace.guided:
         warn(
             f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
-            f"{family_of(pipe).negative_guidance} above 1"
+            f"{family.negative_guidance} above 1"
         )
-    if (options.guidance or 0) > 1 and _ignores_guidance(pipe, trace.guided):
+    if (options.guidance or 0) > 1 and _ignores_guidance(family, trace.guided):
         warn(
             f"the guidance {options.guidance:g} changed nothing, since this model has none: leave "
             "it out (a negative prompt with true_cfg_scale guides Flux and Qwen-Image)"
         )
+    if any(flags):
+        black = [n for n, flag in enumerate(flags) if flag]
+        warn(
+            f"the safety checker replaced the images {quoted(black)} (from 0) with black: use "
+            "another seed or prompt, or load the pipeline with safety_checker=None"
+        )
     if shared["defaults"].get("steps") in STEP_LISTS:
         # The last sigma of a list may be the end of the last step. An interrupt changes nothing.
         shared["steps"] = trace.steps
-    each = zip(prompts, seeds, flags, strict=True)
-    if black := [
-        f"{quoted(prompt)} (seed {seed})" for prompt, seed, is_black in each if is_black
-    ]:
-        warn(
-            f"the safety checker replaced these images with black: {', '.join(black)}; "
-            "use another seed or prompt, or load the pipeline with safety_checker=None"
-        )
-
-    def with_images(recordings: Sequence[Recording]) -> list[HeatMaps]:
-        return [HeatMaps(*pair) for pair in zip(recordings, images, strict=True)]
-
-    none = [None] * len(images)
-    maps = with_images(trace.recordings)
-    negative_maps = (
-        with_images(trace.negative_recordings) if "negative" in branches else none
-    )
-    concept_maps = with_images(trace.concept_recordings) if concepts else none
-    steps = len(maps[0].recording.timesteps)
-    step_images = none if recorder is None else recorder.images(images, steps)
+    maps = list(map(HeatMaps, trace.recordings, images))
+    negative_maps: Sequence[HeatMaps | None] = [None] * len(images)
+    concept_maps = negative_maps
+    step_images: Sequence[StepPictures | None] = [None] * len(images)
+    if "negative" in branches:
+        negative_maps = list(map(HeatMaps, trace.negative_recordings, images))
+    if spec.concepts:
+        concept_maps = list(map(HeatMaps, trace.concept_recordings, images))
+    if recorder is not None:
+        step_images = recorder.images(images, len(maps[0].recording.timesteps))
     runs: list[Run] = []
     for n, generated in enumerate(images):
         values = {
@@ -292,9 +288,9 @@ def generate_batch(
             "prompt": prompts[n],
             "text": maps[n].recording.table.prompt,
             "seed": seeds[n],
-            "size": options.size or generated.size,
-            "concepts": concepts,
-            "untaught": untaught([texts[n], negative or "", *concepts], vocabulary),
+            "size": generated.size,
+            "concepts": spec.concepts,
+            "untaught": untaught([texts[n], *others], vocabulary),
             "nsfw_content_detected": flags[n],
         }
         if len(images) > 1:  # sums over a batch are rounded differently
@@ -331,8 +327,8 @@ def _warnings(
     negative = options.negative or ""
     if negative and "negative" not in branches:  # else the trace warns
         yield prompt_table(pipe, negative, options.arguments).unread
-    for text in (negative, str(options.arguments.get("prompt_2") or "")):
-        yield unread_weights(text)
+    yield unread_weights(negative)
+    yield unread_weights(str(options.arguments.get("prompt_2") or ""))
     if options.size is not None and not has_usual_area(pipe, options.size):
         w, h = options.size
         width, height = default_size(pipe)
@@ -340,22 +336,23 @@ def _warnings(
         yield f"{w}×{h} is much {other} than the model's {width}×{height}: the image may be bad"
 
 
-def _ignores_guidance(pipe: Any, is_guided: bool) -> bool:
+def _ignores_guidance(family: Family, is_guided: bool) -> bool:
     """Return whether a call's guidance, `guidance_scale` in diffusers, acted on nothing."""
-    config = family_of(pipe).model.config
-    if any(config.get(name) for name in ("guidance_embeds", "time_cond_proj_dim")):
+    config = family.model.config
+    if config.get("guidance_embeds") or config.get("time_cond_proj_dim"):
         return False
     # Which guides in its place.
-    return not is_guided or "true_cfg_scale" in parameters(pipe)
+    return not is_guided or "true_cfg_scale" in parameters(family.pipe)
 
 
 def _call(
-    pipe: Any,
+    family: Family,
     call: dict[str, Any],
     latents: torch.Tensor | None,
     image: Image.Image | None,
 ) -> tuple[Sequence[Any], Sequence[Any]]:
     """Return the images, and for each whether the safety checker made it black."""
+    pipe = family.pipe
     if latents is not None and image is not None:
         (noise,) = call["generator"]
         steps = call[DIFFUSERS_NAMES["steps"]]
@@ -364,34 +361,37 @@ def _call(
             pipe(**call, latents=first.to(pipe.dtype), output_type="latent")
         return [image], [None]
     if latents is not None:
-        call = {**call, "latents": family_of(pipe).initial(latents.to(pipe.dtype))}
+        call["latents"] = family.initial(latents.to(pipe.dtype))
     result = pipe(**call)
     images = result[0]  # LDM3D's depth maps follow
-    flags = getattr(result, "nsfw_content_detected", None)
-    return images, [None] * len(images) if flags is None else list(map(bool, flags))
+    flags = getattr(result, "nsfw_content_detected", None) or [None] * len(images)
+    return images, flags
 
 
 def _shared_settings(
     pipe: Any, options: GenerateOptions, edits: Sequence[Edit]
 ) -> dict[str, Any]:
-    steps, steps_by = settings.effective_value(
+    steps, steps_source = settings.effective_value(
         pipe, "steps", options.steps, options.arguments
     )
-    guidance, guidance_by = settings.effective_value(pipe, "guidance", options.guidance)
-    size_by = "pipeline" if options.size is None else None
-    defaults = {"steps": steps_by, "guidance": guidance_by, "size": size_by}
+    guidance, guidance_source = settings.effective_value(
+        pipe, "guidance", options.guidance
+    )
+    defaults = {
+        "steps": steps_source,
+        "guidance": guidance_source,
+        "size": "pipeline" if options.size is None else None,
+    }
     return {
         **vars(options),
         "steps": steps,
         "guidance": guidance,
-        "defaults": {name: by for name, by in defaults.items() if by is not None},
+        "defaults": {name: source for name, source in defaults.items() if source},
         "keep": tuple(sorted(options.keep)),
         "branches": tuple(sorted(options.branches)),
         **settings.describe(pipe),
-        "edits": tuple(map(note_of, edits)),
-        "arguments": {
-            name: argument_note(value) for name, value in options.arguments.items()
-        },
+        "edits": saved_edits(edits),
+        "arguments": argument_note(options.arguments),
     }
 
 
@@ -414,21 +414,19 @@ def _after_step(
 
     def after_step(state: StepState) -> torch.Tensor:
         moment = state.moment
-        if progress is not None and moment.last:
-            progress(moment.step + 1, moment.steps)
         if change is not None:
             state = replace(state, latents=change(state))
         if recorder is not None:
             recorder.record(state)
         latents = state.latents
-        if preview is not None and moment.last:
+        if not moment.last:
+            return latents
+        if progress is not None:
+            progress(moment.step + 1, moment.steps)
+        if preview is not None:
             # A copy: the preview must not change the image.
             preview(latents.detach().clone())
-        if (
-            moment.last
-            and moment.step + 1 == moment.steps
-            and not bool(latents.isfinite().all())
-        ):
+        if moment.step + 1 == moment.steps and not latents.isfinite().all():
             raise ModelError(
                 f"after {moment.steps} steps the latents hold values that are not finite, of which "
                 "no image can be made: generate with another scheduler, or in float32"
@@ -458,21 +456,19 @@ class StepRecorder:
 
     def images(self, images: Sequence[Any], steps: int) -> list[StepPictures | None]:
         """Return the steps of each finished image; None if a step is missing."""
-        is_predicted = len(self._predicted) == steps
-        every = [*(self._predicted if is_predicted else self._noisy).values()]
-        last = self._noisy.get(steps - 1)
-        if (
-            last is None
-            or len(every) < steps
-            or any(len(one) != len(images) for one in every)
-        ):
+        latents = self._predicted
+        kind = "prediction"
+        if len(latents) < steps:
+            latents = self._noisy
+            kind = "latents"
+        rows = {len(one) for one in (*latents.values(), *self._noisy.values())}
+        if len(self._noisy) < steps or rows != {len(images)}:
             return [None] * len(images)
-        by_image = torch.stack(every, dim=1).float().cpu()
-        last = last.float().cpu()
-        kind = "prediction" if is_predicted else "latents"
+        frames = torch.stack(list(latents.values()), dim=1).cpu()
+        last = self._noisy[steps - 1].cpu()
         return [
-            StepPictures(tuple(_colour(frames, final[None], image)), kind)
-            for frames, final, image in zip(by_image, last, images, strict=True)
+            StepPictures(tuple(_colour(frames[n], last[n : n + 1], image)), kind)
+            for n, image in enumerate(images)
         ]
 
 
@@ -480,23 +476,25 @@ def _small(latents: torch.Tensor) -> torch.Tensor:
     h, w = latents.shape[-2:]
     part = min(1.0, STEP_SIDE / min(h, w))
     size = (round(h * part), round(w * part))
-    return (
-        adaptive_avg_pool2d(latents.detach().float(), size)
-        if part < 1
-        else latents.clone()
-    )
+    return adaptive_avg_pool2d(latents.detach().float(), size)
 
 
 def _colour(
     frames: torch.Tensor, final: torch.Tensor, image: Image.Image
-) -> list[Image.Image]:
-    """Return images of latents (S, C, h, w), by the latents (1, C, h, w) of a known image."""
+) -> Iterator[Image.Image]:
+    """Draw latents (S, C, h, w), by the latents (1, C, h, w) of a known image."""
     h, w = final.shape[-2:]
     finer = max(1, STEP_SIDE // min(h, w))
     small = image.convert("RGB").resize((w * finer, h * finer), Image.Resampling.BOX)
-    pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
-    colours = fit_colours(final, pixels, around=2, ridge=0.2)(frames)
-    return [
-        Image.fromarray(one)
-        for one in (colours.movedim(1, -1) * 255).round().byte().numpy()
-    ]
+    colours = fit_colours(final, pixels_of(small), around=2, ridge=0.2)(frames)
+    return map(image_of, colours)
+
+
+def pixels_of(image: Image.Image) -> torch.Tensor:
+    """Return an RGB image as a tensor (1, 3, H, W), 0 to 1."""
+    return torch.from_numpy(np.array(image)).movedim(-1, 0)[None] / 255
+
+
+def image_of(pixels: torch.Tensor) -> Image.Image:
+    """Return a tensor (3, H, W), 0 to 1, as an image."""
+    return Image.fromarray((pixels * 255).round().byte().movedim(0, -1).numpy())

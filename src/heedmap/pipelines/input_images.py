@@ -14,7 +14,7 @@ scheduler whose noise levels are known.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -23,12 +23,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
-import numpy as np
 import torch
 from PIL import Image, ImageOps
 
 from heedmap.backends.autoencoders import latents_of, pictures_of, rescaled, unscaled
-from heedmap.backends.base import Pipeline, default_of, device_of, parameters
+from heedmap.backends.base import Pipeline, device_of, parameters
 from heedmap.backends.noise_levels import flow_level, is_flow, noise_levels
 from heedmap.backends.registry import (
     DIFFUSERS_NAMES,
@@ -48,13 +47,18 @@ from heedmap.io.schemas import InputImageSettings
 from heedmap.io.writing import digest_of
 from heedmap.options import LOCATE_STEPS, GenerateOptions, LocateKeywords
 from heedmap.pipelines.arguments import (
-    apply_model_defaults,
     check_seed,
     has_usual_area,
     resolve_options,
     takes_options,
 )
-from heedmap.pipelines.generation import Progress, generate_batch
+from heedmap.pipelines.generation import (
+    Progress,
+    generate_batch,
+    image_of,
+    pixels_of,
+)
+from heedmap.pipelines.settings import effective_value
 from heedmap.recording.probing import Probe
 from heedmap.results.edits import image_difference
 from heedmap.results.runs import Run
@@ -98,24 +102,21 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
     Raises:
         ArgumentError: if the image is too long.
     """
-    w, h = size
     factor = unit(pipe)
-    usual = default_size(pipe)
     if any(side % factor for side in size) or not has_usual_area(pipe, size):
-        scale = sqrt(prod(usual) / prod(size)) / factor
+        scale = sqrt(prod(default_size(pipe)) / prod(size)) / factor
+        w, h = (scale * side for side in size)
 
-        def distortion(sides: tuple[int, int]) -> tuple[float, float]:
+        def distortion(cells: Sequence[int]) -> tuple[float, float]:
             """Compare the proportions, then the area."""
-            wide, high = (
-                log(a / (scale * b)) for a, b in zip(sides, size, strict=True)
-            )
+            wide = log(cells[0] / w)
+            high = log(cells[1] / h)
             return round(abs(wide - high), 9), abs(wide + high)
 
-        widths, heights = (
-            {max(1, floor(scale * side)), ceil(scale * side)} for side in size
-        )
-        w, h = (side * factor for side in min(product(widths, heights), key=distortion))
-    return check_size(pipe, (w, h))
+        sides = ({max(1, floor(side)), ceil(side)} for side in (w, h))
+        wide, high = min(product(*sides), key=distortion)
+        size = (wide * factor, high * factor)
+    return check_size(pipe, size)
 
 
 def check_takes_latents(pipe: Pipeline) -> None:
@@ -150,17 +151,12 @@ class InputImage:
     Attributes:
         image: RGB, at the size that the model sees.
         latents: (1, C, h, w), as the pipeline scales them; float32.
-        size: the original (width, height).
+        settings: the entry of the image in a run's settings.
     """
 
     image: Image.Image
     latents: torch.Tensor
-    size: tuple[int, int]
-
-    @property
-    def settings(self) -> InputImageSettings:
-        """The entry of the image in a run's settings."""
-        return InputImageSettings(size=self.size, sha256=digest_of(self.image))
+    settings: InputImageSettings
 
 
 @torch.no_grad()
@@ -168,23 +164,20 @@ def encode_image(
     pipe: Pipeline, image: Image.Image, size: tuple[int, int]
 ) -> InputImage:
     """Encode an RGB image at a size (width, height) that the model draws."""
-    small = _resize(image, size)
+    small = image.resize(size, Image.Resampling.LANCZOS)
     vae = pipe.vae
-    pixels = torch.from_numpy(np.array(small)).movedim(-1, 0)[None] / 255
-    return InputImage(
-        small, rescaled(vae, latents_of(vae, pixels, device_of(pipe))), image.size
-    )
+    latents = latents_of(vae, pixels_of(small), device_of(pipe))
+    settings = InputImageSettings(size=image.size, sha256=digest_of(small))
+    return InputImage(small, rescaled(vae, latents), settings)
 
 
 @torch.no_grad()
 def autoencoder_psnr(pipe: Pipeline, image: InputImage) -> float | None:
     """Return the PSNR in dB of an image that the autoencoder decodes again; None if exact."""
     vae = pipe.vae
-    pixels = pictures_of(vae, unscaled(vae, image.latents).to(device_of(pipe)))[
-        0
-    ].clamp(0, 1)
-    decoded = Image.fromarray((pixels * 255).round().byte().movedim(0, -1).numpy())
-    return image_difference(image.image, decoded).psnr_db
+    latents = unscaled(vae, image.latents).to(device_of(pipe))
+    pixels = pictures_of(vae, latents)[0].clamp(0, 1)
+    return image_difference(image.image, image_of(pixels)).psnr_db
 
 
 def distortion_warning(psnr_db: float | None) -> str:
@@ -195,10 +188,6 @@ def distortion_warning(psnr_db: float | None) -> str:
         f"the model's autoencoder distorts this image (PSNR {psnr_db:.1f} dB, and {LEAST_PSNR:g} "
         "or more is needed), so its maps and edits are unreliable"
     )
-
-
-def _resize(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    return image if image.size == size else image.resize(size, Image.Resampling.LANCZOS)
 
 
 # --- locate ---
@@ -307,7 +296,7 @@ def resolve_location(
         )
     options = replace(
         options,
-        steps=LOCATE_STEPS if options.steps is None else options.steps,
+        steps=options.steps or LOCATE_STEPS,
         guidance=1.0 if DIFFUSERS_NAMES["guidance"] in parameters(pipe) else None,
         size=options.size or fitting_size(pipe, image.size),
     )
@@ -328,15 +317,13 @@ class ImageSource:
         self, pipe: Pipeline, image: Image.Image, seed: int, options: GenerateOptions
     ) -> None:
         assert options.size is not None
-        steps = apply_model_defaults(pipe, options).steps
-        steps = steps or default_of(pipe, DIFFUSERS_NAMES["steps"])
+        count, _ = effective_value(pipe, "steps", options.steps)
         self._flow = pipe.scheduler if is_flow(pipe) else None
         # those of a flow's beginning
-        count = steps
         self._levels = [(0.0, 1.0)]
         self._scale = 1.0
         if self._flow is None:
-            self._levels, self._scale = noise_levels(pipe, steps)
+            self._levels, self._scale = noise_levels(pipe, count)
             count = len(self._levels) - 1
         self.image = encode_image(pipe, image, options.size)
         generator = noise(seed)
@@ -389,25 +376,3 @@ def extract_image(
         )
     refuse_arguments(arguments, ("latents", "denoising_end", *STEP_LISTS))
     return open_image(image), arguments
-
-
-def saved_image(
-    run: Run, arguments: Mapping[str, Any]
-) -> tuple[Image.Image | None, dict[str, Any]]:
-    """Return the image that a saved run was edited from, and the arguments without it."""
-    settings = run.settings.input_image
-    rest = dict(arguments)
-    if settings is None:
-        return None, rest
-    image = rest.pop("image", run.input_image)
-    if image is None:
-        raise ArgumentError(
-            "the image that was edited, input.png, is not with this run any more: put it there "
-            "again, or pass it, as in hm.repeat(pipe, run, image=…)"
-        )
-    image = _resize(open_image(image), run.settings.size)
-    if digest_of(image) != settings.sha256:
-        raise ArgumentError(
-            "the image is not the one that this run is an edit of: pass the same"
-        )
-    return image, rest

@@ -4,7 +4,7 @@ An image of a batch is generated at the same place of a batch of the same size, 
 batch changes how a processor rounds. The other images of the batch are copies of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -14,19 +14,20 @@ import numpy as np
 import torch
 
 from heedmap.backends import loading
-from heedmap.backends.base import Pipeline, left_early, parameters
-from heedmap.backends.registry import DIFFUSERS_NAMES, STEP_LISTS, check_names
-from heedmap.errors import ArgumentError, ModelError, plural, quoted
+from heedmap.backends.base import Pipeline, parameters
+from heedmap.backends.registry import DIFFUSERS_NAMES, check_names
+from heedmap.errors import ArgumentError, plural
 from heedmap.io.schemas import Settings
+from heedmap.io.word_edits import SavedRule
 from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
-from heedmap.pipelines import editing, generation, input_images
+from heedmap.pipelines import editing
 from heedmap.pipelines.arguments import argument, argument_note, description
 from heedmap.pipelines.edit_runs import EditSource, run_edits
-from heedmap.pipelines.generation import Progress, sub_progress
-from heedmap.pipelines.input_images import saved_image
-from heedmap.pipelines.settings import effective_value, saved_schedulers, settings_diff
-from heedmap.recording.edits import Edit, edit_from, note_of
-from heedmap.recording.probing import Probe, StopRun
+from heedmap.pipelines.generation import Progress, generate_batch
+from heedmap.pipelines.input_images import run_location
+from heedmap.pipelines.settings import saved_schedulers, settings_diff
+from heedmap.recording.edits import Edit, saved_edits
+from heedmap.recording.probing import Probe
 from heedmap.results.edits import EditResult
 from heedmap.results.grids import Grid, load_result
 from heedmap.results.runs import Run
@@ -62,20 +63,28 @@ class RepeatResult:
         """Write the result of the comparison as a sentence."""
         if self.same:
             return "The repetition is identical."
-        located = isinstance(self.run, Run) and self.run.settings.located
-        count = plural(self.pixels, "number" if located else "pixel")
-        most = f"{self.largest:.2g}" if located else f"{self.largest} of 255"
-        explained = any(not name.startswith("schedulers.") for name in self.changed)
-        why = "" if explained else "; no saved setting explains it"
-        return f"The repetition differs: {self.differing} of {count}, by up to {most}{why}."
+        unit = "pixel"
+        largest = f"{self.largest} of 255"
+        if isinstance(self.run, Run) and self.run.settings.located:
+            unit = "number"
+            largest = f"{self.largest:.2g}"
+        text = (
+            f"The repetition differs: {self.differing} of {plural(self.pixels, unit)}"
+        )
+        text += f", by up to {largest}"
+        if all(name.startswith("schedulers.") for name in self.changed):
+            text += "; no saved setting explains it"
+        return f"{text}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain JSON types, without the images."""
-        names = ("same", "largest", "differing", "pixels")
         changed = {
-            name: {"noted": a, "now": b} for name, (a, b) in self.changed.items()
+            name: {"noted": before, "now": now}
+            for name, (before, now) in self.changed.items()
         }
-        return {**{name: getattr(self, name) for name in names}, "changed": changed}
+        values = {**vars(self), "changed": changed}
+        del values["run"]
+        return values
 
 
 def compared(
@@ -83,19 +92,17 @@ def compared(
 ) -> RepeatResult:
     """Compare a result with the saved one; `changed` has the settings that differ."""
     largest: float = 0
-    differing = count = 0
+    differing = 0
+    count = 0
     before, top = _arrays(saved)
     after, _ = _arrays(new)
     for one, other in zip(before, after, strict=True):
-        values = one[..., 0].size
-        count += values
-        if one.shape != other.shape:
-            largest = top
-            differing = differing + values
-            continue
-        difference = np.abs(one - other).max(axis=-1)
+        difference = np.full(one.shape[:-1], top)
+        if one.shape == other.shape:
+            difference = np.abs(one - other).max(axis=-1)
         largest = max(largest, difference.max().item())
         differing += int(np.count_nonzero(difference))
+        count += difference.size
     return RepeatResult(new, not differing, largest, differing, count, dict(changed))
 
 
@@ -105,22 +112,17 @@ def _arrays(result: Drawing) -> tuple[list[np.ndarray], float]:
     These are the numbers of the maps of a located run, or else the pixels of each image once.
     """
     if isinstance(result, Run) and result.settings.located is not None:
-        recordings = [
-            one.recording for one in (result.maps, result.concepts) if one is not None
-        ]
-        arrays = [
-            a for one in recordings for a in (*one.arrays, *one.outputs, one.refined)
-        ]
+        arrays: list[np.ndarray | None] = []
+        for maps in filter(None, (result.maps, result.concepts)):
+            recording = maps.recording
+            arrays += [*recording.arrays, *recording.outputs, recording.refined]
         return [array[..., None] for array in arrays if array is not None], 1
     if isinstance(result, Run):
         runs = [result]
     elif isinstance(result, EditResult):
         runs = [result.source, result.edited]
     else:
-        runs = [
-            *result.sources.values(),
-            *(cell.result.edited for cell in result.cells),
-        ]
+        runs = [*result.sources.values(), *(cell.result.edited for cell in result)]
     return [np.asarray(run.image.convert("RGB"), dtype=np.int16) for run in runs], 255
 
 
@@ -149,42 +151,37 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
     An argument that is missing, or differs from that of the run, is an ArgumentError.
     """
     extra = dict(extra)
-    edits = tuple(extra.pop("edits", map(edit_from, settings.edits)))
-    if None in edits or tuple(map(note_of, edits)) != settings.edits:
+    edits = tuple(extra.pop("edits", settings.edits))
+    is_saved = not any(isinstance(edit, SavedRule) for edit in edits)
+    if not is_saved or saved_edits(edits) != settings.edits:
         raise ArgumentError(
             f"the edits of this run are {', '.join(map(str, settings.edits)) or 'none'}: pass the "
-            "same if one is a rule or a large mask, as in hm.repeat(pipe, run, edits=[…])"
+            "same if one is a rule, as in hm.repeat(pipe, run, edits=[…])"
         )
     values = {one.name: getattr(settings, one.name) for one in fields(GenerateOptions)}
     values["arguments"] = _arguments(pipe, settings, extra)
-    # A value that the pipeline chooses itself is left to it.
-    for name in ("steps", "guidance"):
-        source = settings.defaults.get(name)
-        chosen = source and values[name] == effective_value(pipe, name, None)[0]
-        if chosen or source in STEP_LISTS:
-            values[name] = None
-    if "size" in settings.defaults or DIFFUSERS_NAMES["size"] not in parameters(pipe):
+    for name in settings.defaults:  # the pipeline chooses it again
+        values[name] = None
+    if DIFFUSERS_NAMES["size"] not in parameters(pipe):
         values["size"] = None
+    place = settings.batch_place or (0, 1)
     options = GenerateOptions(**values)
-    return SavedCall(
-        settings.prompt, settings.seed, edits, options, settings.batch_place or (0, 1)
-    )
+    return SavedCall(settings.prompt, settings.seed, edits, options, place)
 
 
 def _arguments(
     pipe: Any, settings: Settings, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
     notes = settings.arguments
-    values = dict(extra)
     check_names(pipe, notes, ())
-    for name in values.keys() - notes.keys():
+    for name in extra.keys() - notes.keys():
         raise ArgumentError(
             f"{name} is given, but this run had no such argument: omit it"
         )
+    values = dict(extra)
     for name, note in notes.items():
-        if name not in values:
-            with suppress(ValueError):
-                values[name] = argument(note)
+        with suppress(ValueError):
+            values.setdefault(name, argument(note))
         if name not in values or argument_note(values[name]) != note:
             raise ArgumentError(
                 f"the argument {name} of this run ({description(note)}) is not saved: pass the "
@@ -228,10 +225,6 @@ def repeat(
         RunError: if the folder is not a result, or a saved scheduler cannot be made.
     """
     saved = load_result(run) if isinstance(run, str | Path) else run
-    if not isinstance(saved, Drawing):
-        raise ArgumentError(
-            f"the run is {quoted(run)}: expected a run, an edit, a grid, or the folder of one"
-        )
     pipe = load_for(saved) if pipe is None else pipe
     settings = _settings(saved)
     changed = settings_diff(settings, pipe)
@@ -239,53 +232,18 @@ def repeat(
         if isinstance(saved, Grid):
             new = _grid(pipe, saved, arguments, progress)
         elif isinstance(saved, Run):
-            new = _run(pipe, saved, arguments, progress)
+            new = generate_again(pipe, saved, arguments, progress)
         else:
             new = _pair(pipe, saved.edited, arguments, progress)
-            batches = (
-                one.settings.batch_place or (0, 1)
-                for one in (saved.source, saved.edited)
-            )
+            places = [
+                run.settings.batch_place or (0, 1)
+                for run in (saved.source, saved.edited)
+            ]
             # The source is that of an earlier batch.
-            if len({size for _, size in batches}) > 1:
-                new = replace(new, source=_run(pipe, saved.source, arguments, progress))
+            if places[0][1] != places[1][1]:
+                source = generate_again(pipe, saved.source, arguments, progress)
+                new = replace(new, source=source)
     return compared(saved, new, changed)
-
-
-def generate_calls(
-    pipe: Any, run: Run, calls: Sequence[SavedCall], progress: Progress | None
-) -> tuple[list[Run], dict[str, tuple[Any, Any]]]:
-    """Generate variants of a saved run, each at the run's place in a batch of the same size.
-
-    Returns:
-        The variants in order, and the settings that differ, as in `RepeatResult.changed`.
-    """
-    changed = settings_diff(run.settings, pipe)
-    with saved_schedulers(pipe, run.settings):
-        runs = [
-            _generate(pipe, call, sub_progress(progress, done, len(calls)))
-            for done, call in enumerate(calls)
-        ]
-    return runs, changed
-
-
-def run_probe(
-    pipe: Any,
-    run: Run,
-    arguments: Mapping[str, Any],
-    probe: Probe,
-    progress: Progress | None,
-) -> dict[str, tuple[Any, Any]]:
-    """Generate a saved run again until its probe has found its numbers, or to the end.
-
-    Returns:
-        The settings that differ, as in `RepeatResult.changed`, but for the schedulers.
-    """
-    with saved_schedulers(pipe, run.settings):
-        changed = settings_diff(run.settings, pipe)
-        with suppress(StopRun), left_early(pipe):
-            _run(pipe, run, arguments, progress, probe)
-    return changed
 
 
 def load_for(
@@ -308,23 +266,19 @@ def load_for(
         device = cast(Device, settings.device)
     if dtype == "auto" and settings.dtype in loading.DTYPES:
         dtype = cast(Dtype, settings.dtype)
-    try:
-        pipe = loading.load(
-            settings.model if model is None else model, device=device, dtype=dtype
-        )
-    except ModelError as error:
-        hint = "; pass a pipeline, or the model (--model)" if model is None else ""
-        raise ModelError(f"{error}{hint}") from error
+    model = settings.model if model is None else model
+    pipe = loading.load(model, device=device, dtype=dtype)
     return loading.of_kind(pipe, settings.pipeline)
 
 
-def _run(
+def generate_again(
     pipe: Any,
     run: Run,
     arguments: Mapping[str, Any],
     progress: Progress | None,
     probe: Probe | None = None,
 ) -> Run:
+    """Generate a saved run, with its scheduler (`saved_schedulers`), at its place in a batch."""
     settings = run.settings
     if settings.edit is not None:
         return _pair(pipe, run, arguments, progress, probe).edited
@@ -333,26 +287,21 @@ def _run(
         return _pair(pipe, run, arguments, progress, probe).source
     call = saved_call(settings, pipe, arguments)
     if settings.located is None:
-        return _generate(pipe, call, progress, probe)
-    located = input_images.run_location(
-        pipe,
-        run.image,
-        call.prompt,
-        call.seed,
-        call.options,
-        progress=progress,
-        probe=probe,
+        return generate_call(pipe, call, progress, probe)
+    located = run_location(
+        pipe, run.image, call.prompt, call.seed, call.options, progress, probe
     )
     return replace(
         located, settings=replace(located.settings, located=settings.located)
     )
 
 
-def _generate(
+def generate_call(
     pipe: Any, call: SavedCall, progress: Progress | None, probe: Probe | None = None
 ) -> Run:
+    """Generate the image of a call at its place in a batch of copies."""
     number, size = call.place
-    runs, _ = generation.generate_batch(
+    runs, _ = generate_batch(
         pipe,
         [call.prompt] * size,
         [call.seed] * size,
@@ -372,7 +321,6 @@ def _pair(
     probe: Probe | None = None,
 ) -> EditResult:
     """Generate a source and copies of an edit; of a source alone the edits change nothing."""
-    picture, arguments = saved_image(run, arguments)
     call = saved_call(run.settings, pipe, arguments)
     edit = run.settings.edit
     number, size = run.settings.batch_place or (1, 2)
@@ -381,7 +329,7 @@ def _pair(
     if edit is not None:
         options = edit
         source = edit.source
-    options = replace(options, batch=size, image=picture)
+    options = replace(options, batch=size, image=run.input_image)
     edits = EditSource(pipe, source, options, call.options)
     plans = [edits.plan(call.prompt)] * (size - 1)
     return run_edits(edits, plans, call.seed, progress, probe=probe)[number - 1]
@@ -392,19 +340,12 @@ def _grid(
 ) -> Grid:
     report = saved.report
     first = saved.cells[0].result
-    picture, arguments = saved_image(first.source, arguments)
     sampling = saved_call(first.edited.settings, pipe, arguments).options
-    options = replace(report.options, image=picture, batch=report.batch)
+    image = first.source.input_image
+    options = replace(report.options, image=image, batch=report.batch)
     weighted = report.targets is not None
     edits = EditSource(pipe, report.source, options, sampling, weighted=weighted)
-    axes = editing.Axes(
-        targets=report.targets or (report.source,),
-        weights=report.weights,
-        cross_replace=report.cross_replace,
-        self_replace=report.self_replace,
-        seeds=report.seeds,
-    )
-    return Grid(editing.run_grid(edits, axes, progress), report)
+    return editing.run_grid(edits, report, progress)
 
 
 def _settings(saved: Drawing) -> Settings:

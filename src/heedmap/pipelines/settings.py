@@ -6,6 +6,7 @@ They are read before sampling starts: a callback or an interrupt may change the 
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from typing import Any
@@ -25,6 +26,7 @@ from heedmap.backends.schedules import SCHEDULERS, scheduler_class
 from heedmap.backends.skipping import skipping_tools
 from heedmap.errors import RunError, quoted, reason
 from heedmap.io.schemas import Scheduler, Settings, Versions, to_json
+from heedmap.options import GenerateOptions
 from heedmap.pipelines.arguments import argument, argument_note
 
 
@@ -45,15 +47,22 @@ def effective_value(
         return argument_note(value), None
     if loading.is_embedded(pipe):
         return getattr(tiny.defaults(loading.name_of(pipe)), name), "card"
-    default = default_of(pipe, DIFFUSERS_NAMES[name])
-    return default if isinstance(default, int | float) else None, "pipeline"
+    return default_of(pipe, DIFFUSERS_NAMES[name]), "pipeline"
+
+
+def apply_model_defaults(pipe: Any, options: GenerateOptions) -> GenerateOptions:
+    """Fill in the steps and guidance of an embedded model's card where none are given."""
+    values: dict[str, Any] = {}
+    for name in ("steps", "guidance"):
+        value, source = effective_value(pipe, name, getattr(options, name))
+        if source == "card":
+            values[name] = value
+    return replace(options, **values)
 
 
 def describe(pipe: Any) -> dict[str, Any]:
     """Return the settings that a pipeline has before it is called."""
     device = base.device_of(pipe)
-    schedulers = {name: getattr(pipe, name, None) for name in SCHEDULERS}
-    model = family_of(pipe).model
     layers = cross_attention_layers(pipe)
     hardware = platform.machine()
     if device.type == "cuda":
@@ -62,14 +71,16 @@ def describe(pipe: Any) -> dict[str, Any]:
         hardware = f"{hardware} {torch.backends.cpu.get_cpu_capability()}"
     return {
         "model": loading.name_of(pipe),
-        "revision": base.commit_of(model),
+        "revision": base.commit_of(family_of(pipe).model),
         "pipeline": type(pipe).__name__,
-        "scheduler": type(getattr(pipe, "scheduler", None)).__name__,
+        "scheduler": type(pipe.scheduler).__name__,
         "schedulers": {
-            n: _scheduler_note(one) for n, one in schedulers.items() if one is not None
+            name: _scheduler_note(getattr(pipe, name))
+            for name in SCHEDULERS
+            if getattr(pipe, name, None) is not None
         },
         "loras": tuple(base.loras(pipe)),
-        "skipping": skipping_tools(model, layers),
+        "skipping": skipping_tools(family_of(pipe).model, layers),
         "device": device.type,
         "hardware": hardware,
         "dtype": str(pipe.dtype).removeprefix("torch."),
@@ -100,17 +111,17 @@ def settings_diff(saved: Settings, pipe: Any) -> dict[str, tuple[Any, Any]]:
         (saved, now) by the dotted name of each setting that differs; None if it is missing. Of a
         scheduler of another class only the class is listed.
     """
-    settings = to_json(describe(pipe))
-    now = _flat(settings)
-    before = _flat({name: to_json(saved)[name] for name in settings})
-    names = [name for name in {**now, **before} if before.get(name) != now.get(name)]
-    other = [name.removesuffix("class") for name in names if name.endswith(".class")]
-    configs = tuple(f"{name}config" for name in other)
+    settings = describe(pipe)
+    del settings["scheduler"]  # `schedulers` has the class
+    now = _flat(to_json(settings))
+    before = _flat(to_json({name: getattr(saved, name) for name in settings}))
+    names = [name for name in now | before if before.get(name) != now.get(name)]
+    others = [name.removesuffix("class") for name in names if name.endswith(".class")]
+    configs = tuple(f"{name}config" for name in others)
     return {
         name: (before.get(name), now.get(name))
         for name in names
-        if name != "scheduler"
-        and not name.startswith(configs)  # `schedulers` has the class
+        if not name.startswith(configs)
     }
 
 

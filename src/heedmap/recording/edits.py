@@ -1,7 +1,8 @@
 """Edits of attention: of words, and by rules.
 
-`generate` takes edits as `edits=[…]`. `Reweight` and `Confine` name a word of the prompt, and make
-rules of `mathematics` once the prompt is read. Any callable `rule(P, site) -> P'` is an edit, too.
+`generate` takes edits as `edits=[…]`. `Reweight` and `Confine` (`io.word_edits`) name a word of the
+prompt; rules of `mathematics` are made of them once the prompt is read. Any callable
+`rule(P, site) -> P'` is an edit, too.
 """
 
 import inspect
@@ -9,23 +10,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
-from msgspec import structs
-from PIL import Image
 from torch import Tensor
 
-from heedmap.checks import as_list, check_bool, check_float, check_text
+from heedmap.checks import as_list
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.io.schemas import (
-    MAX_EDITS,
-    Confined,
-    Mask,
-    Reweighted,
-    Ruled,
-    WordEditNoted,
-)
-from heedmap.maps import masks
+from heedmap.io.schemas import MAX_EDITS
+from heedmap.io.word_edits import Confine, Reweight, SavedRule, WordEdit
+from heedmap.maps.masks import region_coverage
 from heedmap.mathematics.rules import (
     OwnRule,
     Region,
@@ -39,125 +31,8 @@ from heedmap.mathematics.rules import (
     rule_name,
     steps_within,
 )
-from heedmap.options import check_window
 from heedmap.text.prompts import describes
-from heedmap.text.weights import MOST_WEIGHT
 from heedmap.text.words import TokenTable
-
-
-@dataclass(frozen=True)
-class Reweight:
-    """The attention of a word or phrase times a weight, as `(word:3)` in a prompt.
-
-        heedmap.generate(pipe, "a red house", edits=[heedmap.Reweight("red", 3)])
-
-    Attributes:
-        word: a word or phrase of the prompt, at all its places.
-        weight: 1 changes nothing, 0 removes the word's attention, negative weights work against it;
-            −2 to 3 is useful. In a joint softmax (SD 3, Flux) the image's attention to itself
-            stays as it is, so that the sum of a row changes.
-        renormalize: if True, the probabilities are scaled to sum to 1 again, so that the other
-            tokens lose as much as the word gains.
-
-    Raises:
-        ArgumentError: if the weight is not a number from -1e6 to 1e6.
-    """
-
-    word: str
-    weight: float
-    renormalize: bool = False
-
-    def __post_init__(self) -> None:
-        name, most = (
-            quoted(check_text("the word to weight", self.word, "red")),
-            MOST_WEIGHT,
-        )
-        vars(self).update(
-            weight=check_float(
-                f"the weight of {name}", self.weight, least=-most, most=most
-            ),
-            renormalize=check_bool(f"renormalize of {name}", self.renormalize),
-        )
-
-    def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
-        """Return the rules for a prompt; HeedmapError if the model does not read the word."""
-        weights = weights_rule(dict.fromkeys(table.find(self.word), self.weight), table)
-        return [weights, Renormalize()] if self.renormalize else [weights]
-
-
-@dataclass(frozen=True, eq=False)
-class Confine:
-    """The attention of a word kept inside of a region of the image, which places its object.
-
-        half = (0, 0, 64, 128)
-        heedmap.generate(pipe, "a red cat in the snow", edits=[heedmap.Confine("cat", half)])
-
-    The word is hidden from all positions outside of the region, and its attention is raised inside,
-    in the first part of the run, which settles where things are (`mathematics.rules.Region`). The
-    words that describe it are confined with it. The end of the text and the padding have read the
-    word, so they are hidden outside as well; with several words confined, they are seen where the
-    regions meet. In a joint softmax (SD 3, Flux) the image gets the share of the hidden words; a
-    position from which the whole prompt is hidden reads nothing.
-
-    Several regions of one word, as in `[Confine("cats", left), Confine("cats", right)]`, are
-    united: it is seen in each, and raised by the sum of the strengths where they overlap.
-
-    Attributes:
-        word: a word or phrase of the prompt, at all its places.
-        where: a box (left, top, right, bottom) in pixels of the image, from its top left corner,
-            as PIL has it, right and bottom excluded (fractions of the image are to be multiplied
-            by its width and height); or a mask of the image's size: a numpy array of bool (H, W),
-            True inside, or a PIL image of mode "1" or "L" (128 and above is inside).
-        strength: added to the scores inside, in natural logarithms: 1 multiplies the odds by e.
-        start: fraction of the run from which it acts, 0 to 1.
-        end: fraction up to which it acts, 0 to 1.
-        along: the words of the prompt that are confined with it. If None, those that describe it:
-            up to two, back to the article, number, preposition, conjunction, "-ing" or sign before
-            them (of English; in other languages name them), or to a word that another `Confine` of
-            the run names.
-        tail: if True, the end and the padding are hidden outside. Where they carry much of the rest
-            of the image, False may draw it better, and place the word less surely.
-
-    Raises:
-        ArgumentError: if `where` is neither a box nor a mask, or a number is out of range.
-
-    After Paint-with-Words (eDiff-I: Balaji et al., 2022, arXiv 2211.01324, section 4.4).
-    """
-
-    word: str
-    where: Sequence[float] | np.ndarray | Image.Image
-    strength: float = 3.0
-    start: float = 0.0
-    end: float = 0.6
-    along: Sequence[str] | None = None
-    tail: bool = True
-
-    def __post_init__(self) -> None:
-        name = quoted(check_text("the word to confine", self.word, "cat"))
-        along = [] if self.along is None else as_list(self.along)
-        if along is None or not all(isinstance(word, str) for word in along):
-            raise ArgumentError(
-                f"along of {name} is {quoted(self.along)}: expected a list of words, as in ['red']"
-            )
-        start, end = check_window(f"the window of {name}", (self.start, self.end))
-        vars(self).update(
-            where=masks.place(self.where, name),
-            strength=check_float(
-                f"the strength of {name}", self.strength, least=-1e6, most=1e6
-            ),
-            start=start,
-            end=end,
-            along=None if self.along is None else tuple(along),
-            tail=check_bool(f"tail of {name}", self.tail),
-        )
-
-    def rules(self, table: TokenTable, size: tuple[int, int]) -> list[Rule]:
-        """Return the rules for a prompt and an image's (width, height), as of the only `Confine`.
-
-        Raises:
-            HeedmapError: if the model does not read a word, or the image has no such region.
-        """
-        return confining_rules([self], table, size)
 
 
 def confining_rules(
@@ -170,8 +45,9 @@ def confining_rules(
     places: list[Region] = []
     named: list[set[int]] = []
     for edit in edits:
-        inside: Any = edit.where  # as `masks.place` returns it
-        region = torch.from_numpy(masks.region(inside, *size, quoted(edit.word)))
+        where: Any = edit.where
+        coverage = region_coverage(where, *size, quoted(edit.word))
+        region = torch.from_numpy(coverage)
         places.append(Region((), region, edit.strength, edit.start, edit.end))
         named.append(
             {n for word in (edit.word, *(edit.along or ())) for n in table.find(word)}
@@ -197,7 +73,6 @@ def confining_rules(
     return rules
 
 
-WordEdit = Reweight | Confine
 Edit = WordEdit | Rule
 """An edit as `generate` takes it."""
 
@@ -260,7 +135,11 @@ def rules_of(
     rules: list[list[Rule]] = []
     for edit in edits:
         if isinstance(edit, Reweight):
-            rules.append(edit.rules(table, size))
+            weights = dict.fromkeys(table.find(edit.word), edit.weight)
+            weighting: list[Rule] = [weights_rule(weights, table)]
+            if edit.renormalize:
+                weighting.append(Renormalize())
+            rules.append(weighting)
         elif isinstance(edit, Confine):
             rules.append([])
         else:
@@ -271,28 +150,14 @@ def rules_of(
     return [*rules, confining_rules(confined, table, size)]
 
 
-def note_of(edit: Edit) -> WordEditNoted:
-    """Return an edit as settings save it; a user's own rule is saved by name."""
-    if isinstance(edit, Reweight):
-        return Reweighted(**vars(edit))
-    if not isinstance(edit, Confine):
-        return Ruled(name=rule_name(edit))
-    values: dict[str, Any] = {**vars(edit)}
-    if isinstance(edit.where, np.ndarray):
-        values["where"] = masks.packed(edit.where)
-    return Confined(**values)
-
-
-def edit_from(note: WordEditNoted) -> WordEdit | None:
-    """Return the edit that was saved; None for a user's own rule, or a mask that was too large."""
-    if isinstance(note, Ruled):
-        return None
-    values = structs.asdict(note)
-    if isinstance(note, Reweighted):
-        return Reweight(**values)
-    if isinstance(note.where, Mask):
-        values["where"] = masks.unpacked(note.where, quoted(note.word))
-    return None if values["where"] is None else Confine(**values)
+def saved_edits(edits: Iterable[Edit | SavedRule]) -> tuple[WordEdit | SavedRule, ...]:
+    """Return edits as settings have them: of a rule of the user's, its name."""
+    return tuple(
+        edit
+        if isinstance(edit, WordEdit | SavedRule)
+        else SavedRule(name=rule_name(edit))
+        for edit in edits
+    )
 
 
 def warn_of_idle(

@@ -22,13 +22,13 @@ from heedmap.figures.overlays import (
 )
 from heedmap.io import reading
 from heedmap.io.schemas import (
-    Confined,
     ResultFile,
     Settings,
     SideLength,
     Small,
     StepSource,
 )
+from heedmap.io.word_edits import Confine
 from heedmap.io.writing import slug
 from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import (
@@ -124,7 +124,7 @@ class Run(Result):
         title = self.settings.prompt
         figure, images = self.maps.figure_and_overlays(title=title, scale=scale)
         for edit in self.settings.edits:
-            if isinstance(edit, Confined) and isinstance(edit.where, tuple):
+            if isinstance(edit, Confine) and isinstance(edit.where, tuple):
                 plots.outline(
                     figure,
                     edit.word,

@@ -32,7 +32,8 @@ from heedmap.checks import check_int, check_one_of, check_prompt, check_text
 from heedmap.errors import ArgumentError, HeedmapError, quoted
 from heedmap.io import reading
 from heedmap.io.schemas import MAX_WHOLE
-from heedmap.maps.masks import place, region
+from heedmap.io.word_edits import parse_region
+from heedmap.maps.masks import region_coverage
 from heedmap.options import GenerateOptions
 from heedmap.parsing import parse_value
 from heedmap.pipelines.arguments import resolve_options
@@ -306,5 +307,7 @@ def truth(
     if isinstance(where, str):
         where = reading.read_photograph(Path(where)).convert("L")
         own = where.size
-    mask = Image.fromarray(region(place(where, name), *own, name) >= 0.5)
+    mask = Image.fromarray(
+        region_coverage(parse_region(where, name), *own, name) >= 0.5
+    )
     return np.asarray(mask.resize(size, Image.Resampling.NEAREST))

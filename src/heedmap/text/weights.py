@@ -23,11 +23,10 @@ from itertools import pairwise
 
 from heedmap.checks import check_float, check_text
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
+from heedmap.options import MAX_WEIGHT
 from heedmap.text.words import MOVE_IT, TokenTable
 
 Span = tuple[int, int, float]
-MOST_WEIGHT = 1e6
-"""The largest weight of a word, of either sign."""
 PLAUSIBLE_WEIGHT = 4.0
 """The largest weight in a prompt without a sign: a larger number is a time, a ratio or a year."""
 
@@ -62,7 +61,7 @@ class WeightedPrompt:
 def parse_weights(prompt: str) -> WeightedPrompt:
     """Read the weights in a prompt; the module's docstring has the syntax.
 
-    ArgumentError if a weight is not a number or beyond `MOST_WEIGHT`, or a bracket around a weight
+    ArgumentError if a weight is not a number or beyond `MAX_WEIGHT`, or a bracket around a weight
     has no partner. Messages count the characters of the prompt from 1.
     """
     check_text("the prompt", prompt)
@@ -126,10 +125,10 @@ def _weight(prompt: str, start: int, colon: int, close: int) -> float | None:
     if _NUMBER.fullmatch(number) and not _is_weight(prompt[start:colon], number):
         return None
     weight = float(number) if _NUMBER.fullmatch(number) else float("nan")
-    if not abs(weight) <= MOST_WEIGHT:  # refuses NaN, too
+    if not abs(weight) <= MAX_WEIGHT:  # refuses NaN, too
         raise ArgumentError(
             f"the weight {quoted(text)} at character {colon + 2} of the prompt is no number from "
-            f"−{MOST_WEIGHT:g} to {MOST_WEIGHT:g}: write it as in '(word:1.5)', or '\\:' where "
+            f"−{MAX_WEIGHT:g} to {MAX_WEIGHT:g}: write it as in '(word:1.5)', or '\\:' where "
             "the colon is text"
         )
     return weight + 0.0  # no -0
@@ -208,7 +207,7 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
 
     A weight covers whole words with all their tokens, even if its bracket covers only some of the
     letters; punctuation has none. The weight of a word is the product over all brackets around it.
-    A weight of no word, of an unread word, or beyond `MOST_WEIGHT` is an error.
+    A weight of no word, of an unread word, or beyond `MAX_WEIGHT` is an error.
     """
     weights: dict[int, float] = {}
     for start, end, weight in spans:
@@ -229,10 +228,10 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
         for word in words:
             for position in word.tokens:
                 weights[position] = weights.get(position, 1.0) * weight
-                if not abs(weights[position]) <= MOST_WEIGHT:
+                if not abs(weights[position]) <= MAX_WEIGHT:
                     raise ArgumentError(
                         f"the weights of {quoted(word.text)} multiply to more than "
-                        f"{MOST_WEIGHT:g}: give smaller ones"
+                        f"{MAX_WEIGHT:g}: give smaller ones"
                     )
     return dict(sorted(weights.items()))
 
@@ -247,7 +246,7 @@ def weighed(
     spans, weighted = [*prompt.spans], set(token_weights(prompt.spans, table))
     for word, weight in weights.items():
         what = f"the weight of {quoted(word)}"
-        weight = check_float(what, weight, least=-MOST_WEIGHT, most=MOST_WEIGHT)
+        weight = check_float(what, weight, least=-MAX_WEIGHT, most=MAX_WEIGHT)
         tokens = table.find(word)
         if not weighted.isdisjoint(tokens):
             raise ArgumentError(
