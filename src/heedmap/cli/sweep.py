@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -59,12 +59,6 @@ def sweep(
     no_page: Annotated[
         bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")
     ] = False,
-    maps: Annotated[
-        Literal["files", "shards"],
-        typer.Option(
-            help="Maps in each result's folder, or packed in tar files (WebDataset)."
-        ),
-    ] = "files",
     shard: Annotated[
         Any, parsed(parse_shard, "I/N", "Run part I of N, from 1, as in a SLURM array.")
     ] = None,
@@ -106,7 +100,6 @@ def sweep(
                 dtype=task.dtype,
                 batch=batch,
                 pages=not no_page,
-                maps=maps,
                 shard=shard,
                 ray=ray,
                 workers=workers,
