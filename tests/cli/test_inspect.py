@@ -53,7 +53,7 @@ def test_layers_steps_and_heads_are_selected(saved: Path, run: Run):
 
 def test_over_steps_writes_a_timeline_and_an_animation(saved: Path, run: Run):
     found = run_json("inspect", saved, "-w", "house", "--over", "steps")
-    folder = saved / "inspect" / "house-over-steps"
+    folder = saved / "inspect" / "house"
     assert found["over"] == [str(folder / name) for name in ("timeline.png", "timeline.gif")]
     expected = encode(word_figures.timeline(run.maps, "house", scale="word"))
     assert (folder / "timeline.png").read_bytes() == expected
