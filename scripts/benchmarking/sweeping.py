@@ -160,7 +160,7 @@ def kills(options: argparse.Namespace, folder: Path) -> Figures:
     expected, longest = _content(folder / "undisturbed"), 0.0
     for name in options.launcher or ("accelerate", "ray"):
         how: Any = {"launch": (*LAUNCH, 2, "-m")} if name == "accelerate" else {}
-        flags = ("--ray", "--workers", 2) if name == "ray" else ()
+        flags = ("--ray", "local", "--workers", 2) if name == "ray" else ()
         count = {"sweeps": options.kills, "killed": 0, "started_again": 0, "equal": 0}
         for number in range(-1, options.kills):  # the first is not killed
             out = folder / f"{name}-{number}"
