@@ -28,7 +28,7 @@ from heedmap.backends import loading
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import check_names, usual_size
 from heedmap.checks import check_int, check_one_of, check_prompt, check_text
-from heedmap.errors import ArgumentError, HeedmapError, plural, quoted
+from heedmap.errors import ArgumentError, HeedmapError, quoted
 from heedmap.io import reading
 from heedmap.io.schemas import MAX_WHOLE, to_json
 from heedmap.maps.masks import place, region
@@ -89,17 +89,18 @@ def read_jobs(
     `model` is that of jobs that name none, and `dtype` the precision of all. ArgumentError if a job
     is wrong or occurs twice, with the lines; RunError if the file is missing.
     """
+    unit = "line"
     if isinstance(source, str | Path):
         path = reading.path_of(source)
         name = str(path)
         root = path.parent
         rows = _rows(path)
-        unit = "job" if path.suffix.lower() == ".toml" else "line"
+        if path.suffix.lower() == ".toml":
+            unit = "job"
     else:
         name = "the list"
         root = Path()
         rows = enumerate(source, 1)
-        unit = "line"
     checker = _Checker(root.resolve(), None if model is None else str(model), dtype)
     jobs: dict[str, Job] = {}
     errors: list[str] = []
@@ -111,13 +112,10 @@ def read_jobs(
             jobs[job.id] = job
         except HeedmapError as error:
             errors.append(f"{unit} {line}: {error}")
+    if not errors and not jobs:
+        errors.append("there are no jobs")
     if errors:
-        raise ArgumentError(
-            f"{name} has {plural(len(errors), 'job')} that cannot run: "
-            f"{'; '.join(errors[:5])}"
-        )
-    if not jobs:
-        raise ArgumentError(f"{name} has no jobs")
+        raise ArgumentError(f"{name} cannot run: {'; '.join(errors[:5])}")
     return list(jobs.values())
 
 
@@ -140,7 +138,11 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the line and the content of each job of a file."""
     data = reading.read_bytes(path, most=2**32)
     kind = path.suffix.lower()
-    check_one_of("the ending of the manifest", kind, (".jsonl", ".csv", ".toml"))
+    check_one_of(
+        "the ending of the manifest",
+        kind,
+        (".jsonl", ".csv", ".toml"),
+    )
     try:
         text = data.decode("utf-8-sig")
         if kind == ".jsonl":
@@ -225,7 +227,11 @@ class _Checker:
         if task == "locate" and "image" in row:
             row["picture"] = row.pop("image")
         pipe = self._outline(model)
-        check_names(pipe, row, _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS)
+        check_names(
+            pipe,
+            row,
+            _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS,
+        )
         check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
         if not isinstance(weights, dict) or not isinstance(truths, dict):
             raise ArgumentError(
@@ -242,7 +248,15 @@ class _Checker:
         truths = {word: self._path(where) for word, where in truths.items()}
         rest = {name: row[name] for name in row.keys() - {"prompt", "seed"}}
         shape = json.dumps([task, rest], sort_keys=True)
-        job = Job(identity.hexdigest()[:16], line, task, model, row, truths, shape)
+        job = Job(
+            identity.hexdigest()[:16],
+            line,
+            task,
+            model,
+            row,
+            truths,
+            shape,
+        )
         self._check(job, pipe)
         return job
 
@@ -252,7 +266,12 @@ class _Checker:
     def _resolve(self, model: str | None, shape: str) -> GenerateOptions:
         """Return the options of all jobs of `generate` of a model and a shape."""
         _, arguments = json.loads(shape)
-        options, _ = resolve_options(generate, self._outline(model), None, arguments)
+        options, _ = resolve_options(
+            generate,
+            self._outline(model),
+            None,
+            arguments,
+        )
         return options
 
     def _check(self, job: Job, pipe: Any) -> None:
@@ -292,7 +311,10 @@ class _Checker:
 
 
 def truth(
-    where: Any, word: str, picture: tuple[int, int], size: tuple[int, int]
+    where: Any,
+    word: str,
+    picture: tuple[int, int],
+    size: tuple[int, int],
 ) -> np.ndarray:
     """Return the mask of a word's truth, bool (H, W), at a size (W, H).
 

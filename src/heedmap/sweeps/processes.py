@@ -25,8 +25,8 @@ import torch
 from accelerate import PartialState
 
 from heedmap.backends import loading
-from heedmap.checks import check_bool, check_int
-from heedmap.errors import ArgumentError, HeedmapError, record_warnings
+from heedmap.checks import check_int
+from heedmap.errors import ArgumentError, record_warnings
 from heedmap.io.writing import TakenError, whole_folder
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.pipelines.arguments import resolve_options
@@ -102,25 +102,18 @@ def sweep(
         RunError: if the manifest is missing, or the folder holds something else.
     """
     batch = check_int("batch", batch, least=1, most=10_000)
-    check_bool("pages", pages)
     if ray is not None and shard is not None:
         raise ArgumentError(
             "ray and shard are both set: Ray divides the jobs itself; set one"
         )
-    if workers is not None:
-        check_int("workers", workers, least=1)
-        if ray is None:
-            raise ArgumentError("workers is the number of Ray's actors: set ray, too")
+    if workers is not None and ray is None:
+        raise ArgumentError("workers is the number of Ray's actors: set ray, too")
     number, count = shard or (1, 1)
-    check_int("shard", number, least=1, most=check_int("the number of shards", count))
-    packages = {"sweep": "pyarrow"}
-    if ray is not None:
-        packages["ray"] = "ray"
-    for extra, package in packages.items():
-        if find_spec(package) is None:
-            raise ArgumentError(
-                f"{package} is not installed: pip install 'heedmap[{extra}]'"
-            )
+    check_int("shard", number, least=1, most=count)
+    if find_spec("pyarrow") is None:
+        raise ArgumentError(
+            "pyarrow is not installed: pip install 'heedmap[sweep]', for Ray 'heedmap[ray]'"
+        )
     state = None
     if shard is None and ray is None:
         # Without `cpu`, it finds no other processes on a machine that has CPUs alone.
@@ -158,7 +151,10 @@ def sweep(
 
 
 def _by_ray(
-    rows: list[dict[str, Any]], arguments: Any, address: str, workers: int | None
+    rows: list[dict[str, Any]],
+    arguments: Any,
+    address: str,
+    workers: int | None,
 ) -> Iterator[dict[str, Any]]:
     """Run units in a pool of Ray's actors, and yield the row of each.
 
@@ -169,7 +165,11 @@ def _by_ray(
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
-    ray.init(None if address == "local" else address, ignore_reinit_error=True, **quiet)
+    ray.init(
+        None if address == "local" else address,
+        ignore_reinit_error=True,
+        **quiet,
+    )
     ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     gpus = ray.cluster_resources().get("GPU", 0)
@@ -194,7 +194,7 @@ class Worker:
     device: Device
     dtype: Dtype
     pages: bool
-    _model: tuple[str | None, Any] | None = field(default=None, init=False)
+    _pipes: dict[str | None, Any] = field(default_factory=dict, init=False)
     _largest: dict[tuple[str | None, str], int] = field(
         default_factory=dict, init=False
     )
@@ -228,14 +228,19 @@ class Worker:
         self.run(unit[half:])
 
     def _run(self, unit: Sequence[Job]) -> None:
-        if self._model is None or self._model[0] != unit[0].model:
-            self._model = None  # the memory is free before the next model is loaded
-            pipe = loading.load(unit[0].model, device=self.device, dtype=self.dtype)
+        model = unit[0].model
+        if model not in self._pipes:
+            self._pipes.clear()  # the memory is free before the next model is loaded
+            pipe = loading.load(
+                model,
+                device=self.device,
+                dtype=self.dtype,
+            )
             pipe.set_progress_bar_config(disable=True)
-            self._model = unit[0].model, pipe
+            self._pipes[model] = pipe
         with record_warnings() as warnings:
             start = time.perf_counter()
-            results = _results(self._model[1], unit)
+            results = _results(self._pipes[model], unit)
             seconds = (time.perf_counter() - start) / len(unit)
         for job, result in zip(unit, results, strict=True):
             target = tables.run_folder(self.folder, job)
@@ -253,14 +258,11 @@ class Worker:
             tables.failure_file(self.folder, job).unlink(missing_ok=True)
 
     def _save_failure(self, job: Job, error: Exception) -> None:
-        trace = None
-        if not isinstance(error, HeedmapError):
-            trace = traceback.format_exc()
         failure = {
             **asdict(job),
             "error": type(error).__name__,
             "message": str(error),
-            "traceback": trace,
+            "traceback": traceback.format_exc(),
         }
         with tables.whole_file(tables.failure_file(self.folder, job)) as partial:
             partial.write_text(json.dumps(failure) + "\n", encoding="utf-8")

@@ -34,7 +34,14 @@ from heedmap.text.words import Word
 
 FAILURES = "failed.jsonl"
 ROW = "row.json"
-_SETTINGS = ("model", "prompt", "negative", "seed", "steps", "guidance")
+_SETTINGS = (
+    "model",
+    "prompt",
+    "negative",
+    "seed",
+    "steps",
+    "guidance",
+)
 
 
 def claim(out: str | Path, jobs: Sequence[Job], batch: int) -> Path:
@@ -42,7 +49,7 @@ def claim(out: str | Path, jobs: Sequence[Job], batch: int) -> Path:
     folder = path_of(out)
     file = folder / "sweep.json"
     ids = hashlib.sha256("".join(job.id for job in jobs).encode())
-    sweep = {"jobs": len(jobs), "sha256": ids.hexdigest(), "batch": batch}
+    sweep = {"sha256": ids.hexdigest(), "batch": batch}
     data = json.dumps(sweep).encode()
     try:
         with whole_folder(folder) as partial:
@@ -83,7 +90,10 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def row_of(
-    job: Job, result: Run | EditResult, seconds: float, warnings: Sequence[str]
+    job: Job,
+    result: Run | EditResult,
+    seconds: float,
+    warnings: Sequence[str],
 ) -> dict[str, Any]:
     """Return the row of a job as plain JSON types: its settings, its image and its maps.
 
@@ -113,7 +123,11 @@ def row_of(
         "source": job.arguments.get("source"),
         "width": size[0],
         "height": size[1],
-        "arguments": json.dumps(job.arguments, sort_keys=True, ensure_ascii=False),
+        "arguments": json.dumps(
+            job.arguments,
+            sort_keys=True,
+            ensure_ascii=False,
+        ),
         "image": image,
         "sha256": digest_of(run.image),
         "words": [_word_row(word, maps.at(word.number)) for word in maps.words],
@@ -193,8 +207,23 @@ def schema() -> Any:
         **dict.fromkeys(("line", "seed", "steps", "width", "height"), 0),
         **dict.fromkeys(("guidance", "moved", "seconds"), 0.0),
         **dict.fromkeys(("mse_inside", "mse_outside", "ssim_outside"), 0.0),
-        "words": [{"number": 0, "word": "", "extremum": 0.0, "mean": 0.0, "peak": [0]}],
-        "truths": [{"word": "", "pointing": False, "iou": 0.0, "map_iou": 0.0}],
+        "words": [
+            {
+                "number": 0,
+                "word": "",
+                "extremum": 0.0,
+                "mean": 0.0,
+                "peak": [0],
+            }
+        ],
+        "truths": [
+            {
+                "word": "",
+                "pointing": False,
+                "iou": 0.0,
+                "map_iou": 0.0,
+            }
+        ],
         "warnings": [""],
     }
     return Table.from_pylist([example]).schema
