@@ -37,8 +37,8 @@ class Commands(TyperGroup):
             if "unexpected extra" in usage.message:
                 usage.message += f": {_SPACES}"
             raise
-        except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError) and "out of memory" not in str(error):
+        except RuntimeError as error:
+            if "out of memory" not in str(error):
                 raise
             message = "Error: out of memory: try a smaller --size or --dtype float16"
             code = 2

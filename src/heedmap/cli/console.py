@@ -204,13 +204,11 @@ def command(
             shared = options.keys() & names[Task]
             task = Task(**{name: options.pop(name) for name in shared})
             arguments = options.pop("arguments", {})
-            for name in arguments:
-                if name in parameters or name in RESERVED:
-                    raise typer.BadParameter(
-                        f"{name} is no argument of the pipeline alone: heedmap sets it itself; "
-                        "`-h` lists its options",
-                        param_hint="--set",
-                    )
+            for name in arguments.keys() & {*parameters, *RESERVED}:
+                raise typer.BadParameter(
+                    f"--set: {name} is no argument of the pipeline alone: heedmap sets it "
+                    "itself; `-h` lists its options"
+                )
             if not task.bars:
                 os.environ.setdefault("TQDM_DISABLE", "1")
             with record_warnings(task.warn):

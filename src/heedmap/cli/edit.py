@@ -98,7 +98,6 @@ def grid(
     and a contact sheet, a page and a table of all.
     """
     from heedmap.io.writing import slug
-    from heedmap.results.grids import label
 
     place = task.place()
     result = hm.grid(
@@ -114,14 +113,9 @@ def grid(
     first = target[0] if target else source
     name = f"{slug(f'grid {first}', 48)}-{result.cells[0].seed}"
     folder = place.put(result.save, name)
+    page = folder / "index.html"
     if task.verbose:
-        cells = []
-        for cell in result:
-            axes = cell.place()
-            values = " · ".join(label(name, axes[name]) for name in result.axes)
-            moved = f"{cell.result.report.moved:.1%}"
-            cells.append((str(cell.number), values, moved))
-        print_table(("cell", "edit", "attention changed"), cells, folder)
-        typer.echo(f"{plural(len(result), 'edit')}. Open {folder / 'index.html'}.")
+        axes = ", ".join(result.axes)
+        typer.echo(f"{folder}: {plural(len(result), 'edit')} over {axes}. Open {page}.")
     data = {"folder": str(folder), "report": result.report, "cells": result.rows()}
-    task.finish({"grid": data}, [folder], folder / "index.html")
+    task.finish({"grid": data}, [folder], page)

@@ -24,7 +24,6 @@ from heedmap.errors import ArgumentError, RunError, join_words
 from heedmap.options import MASK_THRESHOLD, SHARES
 from heedmap.parsing import parse_integers, parse_names, parse_range
 
-COLUMNS = ("peak", "mean", "peak at")
 _LAYERS = "As down, mid, up, early, 'up 1.0' or a pattern with *; commas between."
 _STEPS = "Steps from A up to, but not including, B, from 0; or one step."
 _REFINED = "Maps refined by self-attention, over all layers, steps and heads."
@@ -61,14 +60,12 @@ def inspect(
 ) -> None:
     """Show the maps of a saved run, for some words, layers or steps.
 
-    No model is loaded. Without options, prints a table of the maps and lists the overlays saved
-    with the run. With options, also saves new overlays and a sheet; with --over, a sheet of a word
-    over its steps (timeline.png, timeline.gif), layers or heads.
+    No model is loaded. Without options, only prints a table of the maps. With options, also saves
+    overlays (words/) and a sheet; with --over, a sheet of a word over its steps (timeline.png,
+    timeline.gif), layers or heads.
     """
-    from heedmap.io.writing import slug, whole_folder
     from heedmap.maps.heatmaps import REFINED_BY
     from heedmap.maps.word_figures import mean_of
-    from heedmap.results.runs import word_file
 
     saved = hm.Run.load(run)
     maps = maps_of(saved, concepts or outputs)
@@ -80,7 +77,8 @@ def inspect(
     parts = {axis: part for axis, part in axes.items() if part is not None}
     if parts:
         maps = maps.select(**parts)
-    values = f"{_share(maps)}, {mean_of(maps)}"
+    share = SHARES[maps.recording.share_of] or "share of attention"
+    values = f"{share}, {mean_of(maps)}"
     if refined:
         values += f", {REFINED_BY}"
     words = list(dict.fromkeys(word or [one.number for one in maps.words]))
@@ -92,50 +90,50 @@ def inspect(
         "values": values,
         "words": [{"word": heat.label, **heat_summary(heat)} for heat in heats],
     }
-
-    def add_files(folder: Path, files: Sequence[str], over: Sequence[str] = ()) -> None:
-        for one, file in zip(data["words"], files, strict=True):
-            one["file"] = str(folder / file)
-        data["over"] = [str(folder / file) for file in over]
-        data["folder"] = str(folder)
-        data["sheet"] = str(folder / f"sheet.{kind}")
-
+    folder = run
+    page = run / "index.html"
     asked = (word, parts, refined, concepts, outputs, over, scale, task.out)
-    if not any(asked) and kind == "png" and (run / "sheet.png").is_file():
-        folder = run  # its overlays are these
-        add_files(run, [word_file(one) for one in maps.words])
-    else:
+    if any(asked) or kind != "png":
         from heedmap.figures.overlays import png
         from heedmap.figures.plots import encode
+        from heedmap.io.writing import slug
 
         place = task.place(run / "inspect")
-        files = [
-            f"words/{n}-{slug(heat.label, 40)}.png" for n, heat in enumerate(heats)
-        ]
-        of_axes = {}
-        if over:
-            of_axes = _draw_over(maps, words, over, scale or "word", kind)
         figure, overlays = maps.figure_and_overlays(heats, scale=scale or "shared")
-        contents = {f"sheet.{kind}": encode(figure, kind), **of_axes}
-        contents |= zip(files, map(png, overlays), strict=True)
-
-        def save(folder: Path) -> None:
-            add_files(folder, files, [*of_axes])
-            with whole_folder(folder) as partial:
-                (partial / "words").mkdir()
-                for file, content in contents.items():
-                    (partial / file).write_bytes(content)
-                text = json.dumps(data) + "\n"
-                (partial / "inspect.json").write_text(text, encoding="utf-8")
-
+        files = {f"sheet.{kind}": encode(figure, kind)}
+        for number, (one, overlay) in enumerate(
+            zip(data["words"], overlays, strict=True)
+        ):
+            one["file"] = f"words/{number}-{slug(one['word'], 40)}.png"
+            files[one["file"]] = png(overlay)
+        if over:
+            files |= _draw_over(maps, words, over, scale or "word", kind)
+        data["files"] = [*files]
+        save = functools.partial(_save, files=files, data=data)
         folder = place.put(save, folder_name(word))
+        page = folder / f"sheet.{kind}"
+    data["folder"] = str(folder)
     if task.verbose:
-        rows = [(one["word"], *heat_cells(one), one["file"]) for one in data["words"]]
-        print_table(("word", *COLUMNS, "file"), rows, folder)
-        typer.echo(f"{values}.")
-        for file in (data["sheet"], *data["over"]):
+        rows = [
+            (one["word"], str(one["most"]), str(one["mean"]), str(one["peak"] or "-"))
+            for one in data["words"]
+        ]
+        print_table(("word", "peak", "mean", "peak at"), rows, folder)
+        typer.echo(f"Values: {values}.")
+        for file in data.get("files", ()):
             typer.echo(file)
-    task.finish(data, [folder], data["sheet"])
+    task.finish(data, [folder], page)
+
+
+def _save(folder: Path, files: dict[str, bytes], data: dict[str, Any]) -> None:
+    from heedmap.io.writing import whole_folder
+
+    with whole_folder(folder) as partial:
+        (partial / "words").mkdir()
+        for file, content in files.items():
+            (partial / file).write_bytes(content)
+        text = json.dumps(data) + "\n"
+        (partial / "inspect.json").write_text(text, encoding="utf-8")
 
 
 @command(out="a new one in RUN/segment")
@@ -162,15 +160,10 @@ def segment(
     folder = place.put(save, folder_name(word))
     data = json.loads((folder / "segment.json").read_text(encoding="utf-8"))
     if task.verbose:
-        rows: list[tuple[str, ...]] = []
-        for one in data["phrases"]:
-            box = "{}, {}, {}×{}".format(*one["box"]) if one["box"] else "no pixel"
-            share = f"{100 * one['share']:.1f} %"
-            rows.append((str(one["label"]), one["name"], share, box, one["file"]))
-        columns = ("#", "phrase", "share", "left, top, size", "mask")
-        print_table(columns, rows, folder)
-        rest = 100 * (1 - sum(segments.shares))
-        typer.echo(f"Background: {abs(rest):.1f} %. All phrases: {data['sheet']}")
+        shares = zip(segments.names, segments.shares, strict=True)
+        rows = [(name, f"{share:.1%}") for name, share in shares]
+        print_table(("phrase", "share"), rows, folder)
+        typer.echo(f"All phrases: {data['sheet']}")
     task.finish(data, [folder], data["sheet"])
 
 
@@ -225,20 +218,14 @@ def compare(
     else:
         save(path)
     entries: list[dict[str, Any]] = []
-    rows: list[tuple[str, ...]] = []
     for folder, run, label in zip(folders, runs, labels(runs), strict=True):
         numbers: dict[str, Any] = dict.fromkeys(words)
         for name in words:
-            cells = ("-", "-", "-")
             if name in run.maps:
                 numbers[name] = heat_summary(run.maps[name])
-                cells = heat_cells(numbers[name])
-            rows.append((label, name, *cells))
         entries.append({"run": str(folder), "label": label, "words": numbers})
     if task.verbose:
-        print_table(("run", "word", *COLUMNS), rows, path)
-        share = _share(*(run.maps for run in runs))
-        typer.echo(f"{share}, averaged over all layers, heads and steps of a run.")
+        typer.echo(f"{path}: {join_words(words, most=len(words))}")
     data = {"file": str(path), "scale": scale, "words": words, "runs": entries}
     task.finish(data, [path], path)
 
@@ -252,12 +239,6 @@ def heat_summary(heat: "hm.HeatMap") -> dict[str, Any]:
     }
 
 
-def heat_cells(summary: dict[str, Any]) -> tuple[str, str, str]:
-    """Format the summary of a map for the `COLUMNS` of a table."""
-    peak = "{}, {}".format(*summary["peak"]) if summary["peak"] else "nowhere"
-    return f"{summary['most']:.3f}", f"{summary['mean']:.3f}", peak
-
-
 def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     """Return the maps of a run's prompt, or of its concepts."""
     maps = run.concepts if concepts else run.maps
@@ -266,14 +247,6 @@ def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
             "this run has no concept maps: omit --concepts, or generate with --concepts"
         )
     return maps
-
-
-def _share(*several: "hm.HeatMaps") -> str:
-    """Name the share that the values of maps are, to begin a sentence."""
-    names = [
-        SHARES[maps.recording.share_of] or "share of attention" for maps in several
-    ]
-    return join_words([*dict.fromkeys(names)], "or").capitalize()
 
 
 def folder_name(words: list[Any] | None) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import SAVED, RunFolder, Task, command, parsed, print_table
+from heedmap.cli.console import SAVED, RunFolder, Task, command, parsed
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import ExplainOptions
 from heedmap.parsing import parse_pixel, parse_word
@@ -69,22 +69,13 @@ def ablate(
     place = task.place(run / "ablate")
     ablation = hm.ablate(task.load(saved), saved, word)
     folder = place.put(ablation.save, slug(ablation.word, 100))
+    page = folder / "index.html"
     if task.verbose:
-        rows: list[tuple[str, ...]] = []
-        for way, change in ablation.agreement.items():
-            agreements = (change.heat, change.refined, change.mask)
-            cells = [str(one or "-") for one in agreements]
-            rows.append((way, f"{change.mean:.1%}", f"{change.largest:.0%}", *cells))
-        names = ("change", "up to", "heat", "refined", "mask")
-        print_table((f"without {ablation.word} in", *names), rows, folder)
-        typer.echo("rank: rank correlation of map and change.")
-        typer.echo(
-            "AUC: how well the map separates changed from unchanged regions (0.5: chance)."
-        )
         for way in ablation.agreement:
             typer.echo(f"{way}: {ablation.verdict(way)}")
+        typer.echo(f"Open {page}.")
     data = {"run": str(run), "folder": str(folder), **ablation.summary()}
-    task.finish(data, [folder], folder / "index.html")
+    task.finish(data, [folder], page)
 
 
 @command(ExplainOptions, model=SAVED, out="a new one in RUN/explain")
@@ -121,35 +112,15 @@ def explain(
     place = task.place(run / "explain")
     explanation = hm.explain(task.load(saved), saved, word, at, **options)
     report = explanation.report
-    name = f"{report.word} at {report.at[0]} {report.at[1]} {report.short} head {report.head} "
-    folder = place.put(explanation.save, slug(f"{name}step {report.step}", 100))
+    at = "{} {}".format(*report.at)
+    place_name = f"{report.short} head {report.head} step {report.step}"
+    folder = place.put(
+        explanation.save, slug(f"{report.word} at {at} {place_name}", 100)
+    )
     page = folder / "index.html"
+    summary = explanation.summary()
     if task.verbose:
-        _print_explanation(explanation)
-        typer.echo(f"The computation: {page}")
-    data = {"run": str(run), "folder": str(folder), **explanation.summary()}
+        typer.echo(f"{report.word} at pixel {at}, {place_name}:")
+        typer.echo(f"P = {summary['probability']:.6g}. Open {page}.")
+    data = {"run": str(run), "folder": str(folder), **summary}
     task.finish(data, [folder], page)
-
-
-def _print_explanation(explanation: "hm.Explanation") -> None:
-    report = explanation.report
-    numbers = explanation.numbers
-    attention = explanation.attention
-    columns = {
-        "Q·K": attention.scores,
-        "÷√d": attention.masked,
-        "P": attention.probabilities,
-    }
-    if explanation.inputs.edited is not None:
-        columns["edited P"] = numbers["probabilities"]
-    columns["‖P·V W_O‖"] = numbers["contributions"]
-    rows: list[tuple[str, ...]] = []
-    for token in explanation.tokens:
-        if token.kind != "pad" or token.position in report.tokens:
-            values = [column[token.position] for column in columns.values()]
-            rows.append((token.text, *(f"{value:.6g}" for value in values)))
-    title = f"{report.word} at pixel {report.at[0]},{report.at[1]}; "
-    title += f"{report.short}, head {report.head}, step {report.step}"
-    print_table(("token", *columns), rows, title)
-    typer.echo("‖P·V W_O‖: the size of the token's contribution to the output.")
-    typer.echo("Padding is not listed.")

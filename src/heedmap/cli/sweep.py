@@ -81,18 +81,11 @@ def sweep(
         raise typer.Exit(2) from error
     if not first:  # the launcher ends all processes if another one ends with an error
         return
-    table = None
-    if not result.pending:
-        table = str(result.table)
+    table = None if result.pending else str(result.table)
     if task.verbose:
-        typer.echo(f"{result.folder}: {plural(result.done, 'job')} done.")
-        if result.failed:
-            lists = result.folder / "failed.jsonl"
-            typer.echo(f"{result.failed} failed: {lists} lists them.")
-        if result.pending:
-            rest = plural(result.pending, "job")
-            typer.echo(f"{rest} left to other processes.")
-        else:
+        done = f"{plural(result.done, 'job')} done, {result.failed} failed"
+        typer.echo(f"{result.folder}: {done}, {result.pending} left to others.")
+        if table:
             typer.echo(f"The table: {table}")
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
     data = {"folder": str(result.folder), "table": table, **counts}

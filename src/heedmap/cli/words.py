@@ -89,24 +89,23 @@ def layers(
     width, height = options.get("size") or usual_size(pipe)
     name = loading.name_of(pipe)
     if task.verbose:
-        joint = any(one.image_key for one in shapes)
         kind = "cross"
-        columns = ["layer", "grid", "heads", "Q", "K, V", "scores", "output"]
-        if joint:
-            kind = "joint"
-            columns[4:5] = ["K, V: text", "image"]
         short = short_names({one.name: one.part for one in shapes})
         rows: list[list[str]] = []
         for one in shapes:
-            sizes = [one.grid, (one.heads, one.head_dim), one.query, one.key]
-            if one.image_key:
-                sizes.append(one.image_key)
-            sizes += [one.scores, one.output]
-            rows.append([short[one.name], *("{}×{}".format(*size) for size in sizes)])
+            sizes = (one.grid, (one.heads, one.head_dim), one.query, one.key)
+            cells = [short[one.name], *("{}×{}".format(*size) for size in sizes)]
+            if one.image_key is not None:
+                kind = "joint"
+                cells[-1] += " + {}×{}".format(*one.image_key)
+            cells += ["{}×{}".format(*size) for size in (one.scores, one.output)]
+            rows.append(cells)
         count = plural(len(shapes), f"{kind}-attention layer")
+        columns = ("layer", "grid", "heads", "Q", "K, V", "scores", "output")
         print_table(columns, rows, f"{name}, {width}×{height} pixels: {count}")
         typer.echo(
-            "heads: number × channels per head; scores: for one head; others: for all."
+            "heads: number × channels per head; K, V: of the text + of the image; scores: for one "
+            "head; others: for all."
         )
         for one in followed:
             lines = [

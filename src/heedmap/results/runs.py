@@ -200,7 +200,7 @@ class Run(pages.RunContent, Result):
         Args:
             folder: new or empty.
             overlays: if True, write the page, the sheets and the overlays of the first 75 words;
-                `heedmap inspect` draws the overlays from the other files, too.
+                `heedmap inspect` with an option draws overlays from the other files, too.
 
         Raises:
             ArgumentError: if `folder` is not a path, or `overlays` not True or False.
