@@ -87,7 +87,7 @@ GRID_READERS = {
 REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
 HELP = {
     **{name: one.metadata["help"] for name, one in OPTIONS.items()},
-    "seed": "Default: random.",
+    "seed": "Seed of the noise. Default: random.",
     "seeds": "As 7, 8. Default: one at random.",
     "edits": "One on each line, as cat=LEFT,TOP,RIGHT,BOTTOM.",
     "weights": "One word on each line, as red=-2:3:6 or red=0,1,3.",

@@ -116,6 +116,7 @@ def grid(
     page = folder / "index.html"
     if task.verbose:
         axes = ", ".join(result.axes)
-        typer.echo(f"{folder}: {plural(len(result), 'edit')} over {axes}. Open {page}.")
+        typer.echo(str(folder))
+        typer.echo(f"{plural(len(result), 'edit')} over {axes}. Open {page}.")
     data = {"folder": str(folder), "report": result.report, "cells": result.rows()}
     task.finish({"grid": data}, [folder], page)
