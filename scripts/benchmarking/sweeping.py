@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable
@@ -154,18 +153,18 @@ def kills(options: argparse.Namespace, folder: Path) -> Figures:
     """Sweeps of which a process is killed at a random moment, then started again if need be.
 
     The process is a worker, or Ray's driver; the moment is between its start and the end of an
-    undisturbed sweep. Every other sweep packs its maps in shards.
+    undisturbed sweep.
     """
     path, chance, found = manifest(folder, options.jobs, options.steps), random.Random(0), {}
     heedmap.sweep(path, folder / "undisturbed", pages=False)
     expected, longest = _content(folder / "undisturbed"), 0.0
     for name in options.launcher or ("accelerate", "ray"):
         how: Any = {"launch": (*LAUNCH, 2, "-m")} if name == "accelerate" else {}
-        flags = ("--ray", "--workers", 2) if name == "ray" else ()
+        flags = ("--ray", "local", "--workers", 2) if name == "ray" else ()
         count = {"sweeps": options.kills, "killed": 0, "started_again": 0, "equal": 0}
         for number in range(-1, options.kills):  # the first is not killed
             out = folder / f"{name}-{number}"
-            command = (path, out, *flags, "--maps", ("files", "shards")[number % 2])
+            command = (path, out, *flags)
             running = _start(*command, **how)
             while not (victims := _workers(running.pid, name)) and running.poll() is None:
                 time.sleep(0.05)
@@ -204,14 +203,8 @@ def _content(folder: Path) -> dict[str, Any]:
     """The table, of which `sha256` has the pixels of each image, and the digests of all maps."""
     table = parquet.read_table(folder / "results.parquet")
     maps = [(path.parent.name, path.read_bytes()) for path in folder.rglob("*.safetensors")]
-    for path in folder.glob("shards/*"):
-        with tarfile.open(path) as shard:
-            for member in shard:
-                file = shard.extractfile(member)
-                if member.name.endswith("safetensors") and file is not None:
-                    maps.append((member.name.partition(".")[0], file.read()))
     return {
-        "rows": table.drop_columns(["seconds", "shard"]).to_pylist(),
+        "rows": table.drop_columns(["seconds"]).to_pylist(),
         "maps": sorted((key, hashlib.sha256(data).hexdigest()) for key, data in maps),
     }
 

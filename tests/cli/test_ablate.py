@@ -9,7 +9,7 @@ from heedmap import Ablation
 def test_options_are_passed_on_and_json_is_the_summary(model, saved, desk, opened):
     about = run_json("ablate", saved, "red house", "-o", "without", "--open")
     found = Ablation.load("without")
-    assert (about["folder"], about["sheet"]) == ("without", "without/sheet.png")
+    assert about["folder"] == "without"
     assert {name: about[name] for name in found.summary()} == found.summary()
     assert opened == [(desk / "without" / "index.html").as_uri()]
     error_of("ablate", saved, "red", "-o", "without")

@@ -29,7 +29,7 @@ def test_options_are_passed_on_and_json_is_the_file(
     saved: Path, run: Run, desk: Path, opened: list[str]
 ):
     found = run_json("segment", saved, "-w", "#2", "-w", "a", "--threshold", 0.3)
-    folder = saved / "segment" / "2-a-threshold-0-3"
+    folder = saved / "segment" / "2-a"
     assert (found["run"], found["folder"], found["threshold"]) == (str(saved), str(folder), 0.3)
     labels = run.maps.segment(["house", "a"], threshold=0.3).labels
     assert [one["name"] for one in found["phrases"]] == ["red house", "a"]

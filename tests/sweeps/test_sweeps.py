@@ -1,10 +1,7 @@
 """Sweeps in one process: what they write, what they skip, what they survive."""
 
-import gc
 import json
 import shutil
-import tarfile
-import warnings
 from pathlib import Path
 from random import Random
 
@@ -12,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import webdataset
 from diffusers import StableDiffusionPipeline
 from PIL import Image
 
@@ -45,17 +41,12 @@ def failures(file="out/failed.jsonl") -> list[dict]:
 
 
 def files(out="out") -> dict[str, object]:
-    """The content of each file: pixels, maps in shards, failures without their traceback."""
+    """The content of each file: pixels, failures without their traceback."""
     content: dict[str, object] = {}
     for path in Path(out).rglob("*"):
         name = path.relative_to(out).as_posix()
         if path.suffix == ".png":
             content[name] = digest_of(Image.open(path))
-        elif path.suffix == ".tar":
-            with tarfile.open(path) as shard:
-                members = {one.name: shard.extractfile(one) for one in shard}
-                read = {name: file.read() for name, file in members.items() if file}
-            content[name] = {name: read[name] for name in read if not name.endswith("json")}
         elif name == "failed.jsonl" or name.startswith("failed/"):
             content[name] = [{**one, "traceback": None} for one in failures(path)]
         elif path.is_file() and path.name not in ("results.parquet", "row.json"):
@@ -205,7 +196,7 @@ def test_the_folder_of_another_sweep_is_refused(undisturbed):
     shutil.copytree(undisturbed, "out")
     before = files()
     more = [*JOBS, {**JOBS[0], "seed": 1}]
-    for jobs, options in ((more, {}), (JOBS, {"batch": 2}), (JOBS, {"maps": "shards"})):
+    for jobs, options in ((more, {}), (JOBS, {"batch": 2})):
         with pytest.raises(RunError):
             run(jobs, **options)
     assert files() == before
@@ -243,86 +234,6 @@ def test_a_batch_that_does_not_fit_is_halved(monkeypatch):
     assert run(jobs, batch=4).done == 6
     assert sizes == [4, 2, *[1] * 6]
     assert table().to_json() == table("single").to_json()
-
-
-# --- maps in shards ---------------------------------------------------------------------------
-
-
-def samples(out="out") -> dict[str, dict[str, bytes]]:
-    """The files of each job in the shards, as WebDataset reads them; no job is there twice."""
-    shards = sorted(map(str, Path(out).glob("shards/*")))
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        found = list(webdataset.WebDataset(shards, shardshuffle=False, empty_check=False))
-        gc.collect()  # WebDataset leaves files open
-    keys = {one["__key__"]: one for one in found}
-    assert len(keys) == len(found)
-    return {
-        key: {name: data for name, data in one.items() if not name.startswith("__")}
-        for key, one in keys.items()
-    }
-
-
-def files_of_maps(out="out") -> list[Path]:
-    return list(Path(out).rglob("*.safetensors"))
-
-
-# A shard has the maps of two batches of 50: of all images here, and of the edit.
-PACKED = [JOBS[0], {**JOBS[1], "concepts": ["tree"]}, *JOBS[2:]]
-
-
-def run_packed(out="out", maps="shards") -> hm.SweepResult:
-    return run(PACKED, out, maps=maps, batch=50)
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory) -> Path:
-    """A folder whose maps are in shards; tests must leave it as it was."""
-    out = tmp_path_factory.mktemp("sweeps") / "packed"
-    assert run_packed(out).done == 4
-    return out
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory) -> Path:
-    """The same jobs with maps in files; tests must leave it as it was."""
-    out = tmp_path_factory.mktemp("sweeps") / "plain"
-    run_packed(out, "files")
-    return out
-
-
-def test_shards_have_the_maps_of_the_folders(packed, plain):
-    shutil.copytree(packed, "out")
-    assert not files_of_maps()
-    rows = table()
-    of_files = table(plain)
-    columns = [name for name in rows.columns if name != "shard"]
-    assert rows[columns].to_json() == of_files[columns].to_json() and of_files.shard.isna().all()
-    assert rows.shard.tolist() == ["shards/00000001.tar"] * 3 + ["shards/00000004.tar"]
-    found = samples()
-    assert set(found) == set(rows.id)
-    for row in rows.itertuples():
-        folder = plain / row.folder
-        files = found[row.id]
-        for path in folder.rglob("*.safetensors"):
-            name = str(path.relative_to(folder)).replace("/", ".")
-            (Path("out") / row.folder / path.relative_to(folder)).write_bytes(files[name])
-            assert files.pop(name) == path.read_bytes()
-        assert json.loads(files.pop("json"))["sha256"] == row.sha256 and not files
-
-
-def test_a_process_that_is_killed_while_it_packs_loses_and_doubles_nothing(packed, plain):
-    """One has not yet deleted the maps; one has written a part of the shard."""
-    shutil.copytree(packed, "out")
-    for path in files_of_maps(plain)[::2]:
-        shutil.copy(path, Path("out") / path.relative_to(plain))
-    shard = Path("out/shards/00000004.tar")
-    shard.with_name(f".{shard.name}.tmp-0a1b2c3d").write_bytes(shard.read_bytes()[:999])
-    shard.unlink()
-    for row in table(plain).iloc[3:].itertuples():
-        shutil.copytree(plain / row.folder, Path("out") / row.folder, dirs_exist_ok=True)
-    assert files_of_maps()
-    run_packed()
-    assert files() == files(packed) and not files_of_maps()
 
 
 # --- shards -----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ launch()
 
 import os
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ except ImportError as error:
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from heedmap.app import jobs
 from heedmap.app.jobs import Models
 from heedmap.app.tabs import App
 from heedmap.errors import ArgumentError
@@ -93,16 +91,18 @@ def launch(
             "--out cannot be combined with host, auth or share: results are then kept for each "
             "session alone"
         )
-    hosts = (
-        ["*"]
-        if host in _ANY
-        else [*_LOOPBACK, host, *(["*.gradio.live"] if share else [])]
-    )
-    app = App(Models(model, **options), (out or OUT) if local else None)
+    hosts = [*_LOOPBACK, host]
+    if host in _ANY:
+        hosts = ["*"]
+    if share:
+        hosts.append("*.gradio.live")
+    folder = None
+    if local:
+        folder = out or OUT
+    app = App(Models(model, **options), folder)
     # No other app reads or fills it.
     os.environ["GRADIO_TEMP_DIR"] = str(app.temporary / "gradio")
     page = app.build()
-    jobs.ENDING.clear()
     try:
         page.launch(
             server_name=f"[{host}]" if ":" in host else host,
@@ -121,17 +121,11 @@ def launch(
             ssr_mode=False,
             run_history=False,
             enable_monitoring=False,
-            prevent_thread_lock=True,  # Gradio's own wait does not end jobs
+            prevent_thread_lock=True,  # also in a notebook, this waits
         )
-        while page.is_running:
-            time.sleep(0.1)
+        page.block_thread()
     except OSError as error:
-        where = f"{host}, port {port or 'from 7860 on'}"
-        raise ArgumentError(
-            f"cannot listen on {where}: choose another host or port"
-        ) from error
-    except KeyboardInterrupt:
-        jobs.end_jobs()
+        raise ArgumentError(f"cannot listen on {host}: {error}") from error
     finally:
         page.close(verbose=False)
         shutil.rmtree(app.temporary, ignore_errors=True)

@@ -4,8 +4,9 @@ import html
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, wait
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,16 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends import loading
 from heedmap.backends.autoencoders import pictures_of, unscaled
-from heedmap.errors import (
-    ArgumentError,
-    HeedmapError,
-    RunError,
-    quoted,
-    record_warnings,
-)
+from heedmap.checks import check_one_of
+from heedmap.errors import RunError, quoted, record_warnings
 from heedmap.page import pages
 from heedmap.tiny import FOLDERS
 
 _POLL = 0.2  # seconds between two updates of the page
 _PAUSE = 0.5  # seconds between two previews, at least
 _DECODED = 32  # cells on the longer side of the latent that a preview is decoded from
-_PATIENCE = 5.0  # seconds that the app waits for the job at work, before it ends
 ONE_AT_A_TIME = threading.Lock()
 """Held by the job at work."""
-ENDING = threading.Event()
-"""Set while the app ends: no job works on."""
 
 
 class Models:
@@ -45,26 +38,23 @@ class Models:
 
     def __init__(self, model: Any, **options: Any) -> None:
         self._options = options
-        self._loaded = ("", None)
-        if model is None or isinstance(model, str | list | tuple):
-            names = [model] if isinstance(model, str) else model or []
-            self.names = [*dict.fromkeys([*names, *FOLDERS])]
+        self._pipes: dict[str, Any] = {}
+        if isinstance(model, str):
+            model = [model]
+        if model is None or isinstance(model, list | tuple):
+            self.names = [*dict.fromkeys([*(model or ()), *FOLDERS])]
         else:
             self.names = [loading.name_of(model)]
-            self._loaded = (self.names[0], model)
+            self._pipes[self.names[0]] = model
 
     def load(self, name: str) -> Any:
         """Load a pipeline in place of the other; ArgumentError if the name is not on offer."""
-        if name not in self.names:
-            offered = ", ".join(self.names)
-            raise ArgumentError(
-                f"the app has no model {quoted(name)}: choose from {offered}"
-            )
-        if self._loaded[0] != name:
-            self._loaded = ("", None)
+        check_one_of("the model", name, self.names)
+        if name not in self._pipes:
+            self._pipes.clear()
             torch.cuda.empty_cache()
-            self._loaded = (name, loading.load(name, **self._options))
-        return self._loaded[1]
+            self._pipes[name] = loading.load(name, **self._options)
+        return self._pipes[name]
 
 
 class Job:
@@ -89,7 +79,11 @@ class Job:
         self._next = 0.0
 
     def __iter__(self) -> Iterator[str]:
-        threading.Thread(target=self._run, name="heedmap-job", daemon=True).start()
+        threading.Thread(
+            target=self._run,
+            name="heedmap-job",
+            daemon=True,
+        ).start()
         try:
             while not wait([self.future], _POLL).done:
                 yield self.html()
@@ -106,9 +100,7 @@ class Job:
             self.future.set_exception(error)
 
     def check(self) -> None:
-        """Raise `CancelledError` if nobody follows the job any more, or HeedmapError at the end."""
-        if ENDING.is_set():
-            raise HeedmapError("the app was stopped")
+        """Raise `CancelledError` if nobody follows the job any more."""
         if self._cancelled.is_set():
             raise CancelledError
 
@@ -131,7 +123,12 @@ class Job:
                 images = pictures_of(vae, unscaled(vae, small)).nan_to_num().clamp(0, 1)
                 row = torch.cat([*images], dim=-1)  # side by side
                 pixels = (row * 255).round().byte().movedim(0, -1).cpu().numpy()
-                self._preview = pages.link(Image.fromarray(pixels), "webp", quality=80)
+                link = pages.link(
+                    Image.fromarray(pixels),
+                    "webp",
+                    quality=80,
+                )
+                self._preview = f"<img src='{link}' alt='Preview'>"
                 self._next = time.monotonic() + _PAUSE
 
         return show
@@ -139,18 +136,10 @@ class Job:
     def html(self) -> str:
         """Write the state of the job: its step, a bar, a preview; at the end the warnings."""
         if self.future.done():
-            return "".join(
-                f"<p>{html.escape(line)}</p>" for line in (self.text, *self.warnings)
-            )
-        image = f"<img src='{self._preview}' alt='Preview'>" if self._preview else ""
-        return f"<p>{self.text}</p><progress {self._bar} aria-label='Progress'></progress>{image}"
-
-
-def end_jobs() -> None:
-    """Cancel all jobs, and wait for the one at work, but not for long."""
-    ENDING.set()
-    if ONE_AT_A_TIME.acquire(timeout=_PATIENCE):
-        ONE_AT_A_TIME.release()
+            lines = map(html.escape, (self.text, *self.warnings))
+            return "".join(f"<p>{line}</p>" for line in lines)
+        bar = f"<progress {self._bar} aria-label='Progress'></progress>"
+        return f"<p>{self.text}</p>{bar}{self._preview}"
 
 
 # --- saved results ----------------------------------------------------------------------------
@@ -159,48 +148,34 @@ MOST = 100  # results that are listed, the newest first
 _IMAGES = ("image.png", "edited/image.png", "grid.png")
 
 
-def names(folder: str | Path | None) -> list[str]:
-    """List the results of a folder, the newest first; none if it is None."""
-    pages = [] if folder is None else Path(folder).glob("[!.]*/index.html")
+def names(folder: str) -> list[str]:
+    """List the results of a folder, the newest first."""
+    pages = Path(folder).glob("[!.]*/index.html")
     results = sorted(
         (page.parent for page in pages), key=os.path.getmtime, reverse=True
     )
     return [result.name for result in results[:MOST]]
 
 
-def drawn_names(folder: str | Path | None) -> list[str]:
-    """List the results of a folder that have maps."""
-    return [
-        one
-        for one in names(folder)
-        if not Path(folder or "", one, "explain.json").exists()
-    ]
+def run_names(folder: str) -> list[str]:
+    """List the runs of a folder, by their paths in it: of an edit, a grid and an ablation all."""
+    files = (sorted(Path(folder, name).rglob("run.json")) for name in names(folder))
+    runs = (file.parent.relative_to(folder) for file in chain.from_iterable(files))
+    return [run.as_posix() for run in runs]
 
 
-def run_names(folder: str | Path | None) -> list[str]:
-    """List the results of a folder that have maps; of a grid, its cells by their paths."""
-    found: list[str] = []
-    for name in drawn_names(folder):
-        cells = sorted(Path(folder or "", name, "cells").glob("*"))
-        found += [f"{name}/cells/{cell.name}" for cell in cells] or [name]
-    return found
-
-
-def path_of(folder: str | Path | None, name: str | None) -> Path:
-    """Find a result by its name, or a run in it by its path; RunError if there is none."""
-    if not name:
-        raise ArgumentError("choose a result first")
-    parts = Path(name).parts
-    if folder is None or not parts or parts[0] not in names(folder) or ".." in parts:
+def path_of(folder: str, name: str, known: Sequence[str]) -> Path:
+    """Return the path of a result or a run; RunError unless its name is known."""
+    if name not in known:
         raise RunError(f"there is no result {quoted(name)}: choose one from the list")
     return Path(folder, name)
 
 
-def thumbnails(folder: str | Path | None) -> list[tuple[Image.Image, str]]:
+def thumbnails(folder: str) -> list[tuple[Image.Image, str]]:
     """Read a small image of each result, with its name."""
     images: list[tuple[Image.Image, str]] = []
     for name in names(folder):
-        for path in (Path(folder or "", name, image) for image in _IMAGES):
+        for path in (Path(folder, name, image) for image in _IMAGES):
             if path.exists():
                 image = Image.open(path)
                 image.thumbnail((320, 320))
@@ -211,12 +186,10 @@ def thumbnails(folder: str | Path | None) -> list[tuple[Image.Image, str]]:
 def page(path: Path, *, is_local: bool) -> str:
     """Read a result's page, in a sandboxed frame; it names its folder if that is local."""
     frame = pages.frame((path / "index.html").read_text("utf-8"))
-    folder = f' data-folder="{html.escape(str(path))}"' if is_local else ""
-    return f'<div class="page" data-result="{html.escape(path.name)}"{folder}>{frame}</div>'
-
-
-def run_paths(path: Path) -> list[Path]:
-    """List the runs in a result: two of an edit, each cell's edited run of a grid."""
-    if (path / "edited").is_dir():
-        return [path / "source", path / "edited"]
-    return sorted((path / "cells").glob("*")) or [path]
+    name = path.name
+    if (path / "edited").is_dir():  # the run of an edit that is explained
+        name += "/edited"
+    folder = ""
+    if is_local:
+        folder = f' data-folder="{html.escape(str(path))}"'
+    return f'<div class="page" data-result="{html.escape(name)}"{folder}>{frame}</div>'

@@ -15,7 +15,6 @@ import typer
 from typer.core import TyperGroup
 
 from heedmap.cli import edit, generate, inspect, repeat, serve, sweep
-from heedmap.cli.console import HelpCommand
 from heedmap.cli.words import layers, words
 from heedmap.errors import HeedmapError
 
@@ -25,47 +24,32 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
-        given = [*ctx.args]
         try:
             return super().invoke(ctx)
         except HeedmapError as error:
-            typer.echo(f"Error: {error}", err=True)
-            raise typer.Exit(2) from error
+            message = f"Error: {error}"
+            code = 2
         except KeyboardInterrupt as error:
-            typer.echo(
-                f"Interrupted: {str(error) or 'the result was not saved'}.", err=True
-            )
-            raise typer.Exit(130) from error
+            message = f"Interrupted: {str(error) or 'the result was not saved'}."
+            code = 130
         except typer.BadParameter.__base__ as error:  # pyright: ignore[reportGeneralTypeIssues]
             usage: Any = error
             if "unexpected extra" in usage.message:
-                usage.message += f": {advice(usage.ctx.command, given)}"
-            if usage.message.endswith(("--height", "--width")):
-                usage.message += ": use --size WxH, as in --size 128x128"
-                usage.possibilities = None
+                usage.message += f": {_SPACES}"
             raise
-        except (MemoryError, RuntimeError) as error:
-            if (
-                not isinstance(error, MemoryError)
-                and "out of memory" not in str(error).lower()
-            ):
+        except RuntimeError as error:
+            if "out of memory" not in str(error):
                 raise
-            typer.echo(
-                "Error: out of memory: try a smaller --size or --dtype float16",
-                err=True,
-            )
-            raise typer.Exit(2) from error
+            message = "Error: out of memory: try a smaller --size or --dtype float16"
+            code = 2
+        typer.echo(message, err=True)
+        raise typer.Exit(code)
 
 
-def advice(command: Any, given: list[str]) -> str:
-    """Say how to write values that are more than an option or a command takes."""
-    lists = [one.opts for one in command.params if str(one.metavar).endswith(",…")]
-    for name, value, extra in zip(given, given[1:], given[2:], strict=False):
-        if [name] in lists and extra.isalnum():
-            return f"write them with commas, as in {name} {value},{extra}"
-    return "put a text of several words in quotation marks"
-
-
+_SPACES = (
+    "put a text of several words in quotation marks, and commas between the values of an option, "
+    "as in --keep layer,step"
+)
 DIFFUSERS_NAMES = {
     "num-inference-steps": "steps",
     "guidance-scale": "guidance",
@@ -125,20 +109,23 @@ def heedmap_command(
 
 
 for command in (
-    *(
-        generate.generate,
-        edit.edit,
-        edit.grid,
-        generate.locate,
-        inspect.inspect,
-        inspect.segment,
-    ),
-    *(repeat.explain, repeat.ablate, inspect.compare, repeat.repeat, words, layers),
+    generate.generate,
+    edit.edit,
+    edit.grid,
+    generate.locate,
+    inspect.inspect,
+    inspect.segment,
+    repeat.explain,
+    repeat.ablate,
+    inspect.compare,
+    repeat.repeat,
+    words,
+    layers,
+    sweep.sweep,
+    sweep.gallery,
 ):
-    app.command(cls=HelpCommand)(command)
-app.command(cls=sweep.SweepCommand)(sweep.sweep)
-app.command(cls=HelpCommand)(sweep.gallery)
-app.command("app", cls=HelpCommand)(serve.serve)
+    app.command()(command)
+app.command("app")(serve.serve)
 
 
 def main() -> None:

@@ -10,31 +10,18 @@ from heedmap.cli.console import (
     EMBEDDED,
     OUTPUT,
     OUTPUTS,
-    Count,
     Prompt,
     Seed,
     Task,
     command,
     parsed,
+    print_settings,
     print_table,
-    whole,
 )
-from heedmap.errors import plural
 from heedmap.options import LOCATE_STEPS, GenerateOptions
 from heedmap.parsing import parse_box
 
-MOST_ROWS = 20
-"""Words that are listed."""
-FILES = {
-    "image": "image.png",
-    "page": "index.html",
-    "sheet": "sheet.png",
-    "maps": "maps.safetensors",
-    "settings": "run.json",
-    "step_pictures": "steps.png",
-    "concept_sheet": "concepts.png",
-    "concept_maps": "concepts.safetensors",
-}
+_CONFINE = "Keep a word inside a box, in pixels. May be repeated."
 
 
 @command(GenerateOptions, model=EMBEDDED, out=OUTPUTS)
@@ -43,14 +30,11 @@ def generate(
     prompt: Prompt,
     *,
     seed: Seed = None,
-    count: Count = 1,
+    count: Annotated[
+        int, typer.Option(min=1, help="Number of seeds, from --seed up.")
+    ] = 1,
     confine: Annotated[
-        list[Any] | None,
-        parsed(
-            parse_box,
-            "WORD=L,T,R,B",
-            "Keep a word inside a box, in pixels. May be repeated.",
-        ),
+        list[Any] | None, parsed(parse_box, "WORD=L,T,R,B", _CONFINE)
     ] = None,
     **options: Any,
 ) -> None:
@@ -61,20 +45,14 @@ def generate(
     from heedmap.io.writing import slug
 
     place = task.place(several=count > 1)
-    runs: list[dict[str, Any]] = []
-    with task.sampling() as (pipe, advance):
-        from heedmap.pipelines.generation import sub_progress
-
-        edits = [hm.Confine(word, box) for word, box in confine or ()]
-        for number in range(count):
-            progress = sub_progress(advance, number, count)
-            run = hm.generate(
-                pipe, prompt, seed=seed, edits=edits, progress=progress, **options
-            )
-            seed = run.settings.seed
-            folder = place.put(run.save, f"{slug(prompt, 48)}-{seed}")
-            runs.append(_run_json(folder, run))
-            seed += 1
+    runs: dict[Path, hm.Run] = {}
+    pipe = task.load()
+    edits = [hm.Confine(word, box) for word, box in confine or ()]
+    for _ in range(count):
+        run = hm.generate(pipe, prompt, seed=seed, edits=edits, **options)
+        seed = run.settings.seed
+        runs[place.put(run.save, f"{slug(prompt, 48)}-{seed}")] = run
+        seed += 1
     _finish(task, runs)
 
 
@@ -90,7 +68,7 @@ def locate(
     *,
     seed: Seed = None,
     steps: Annotated[
-        Any, whole("steps", "Number of noise levels to average over.", 1)
+        int, typer.Option(min=1, help="Number of noise levels to average over.")
     ] = LOCATE_STEPS,
     **options: Any,
 ) -> None:
@@ -102,53 +80,27 @@ def locate(
     from heedmap.io.writing import slug
 
     place = task.place()
-    with task.sampling() as (pipe, progress):
-        run = hm.locate(
-            pipe, image, prompt, seed=seed, steps=steps, progress=progress, **options
-        )
-        name = f"{slug(image.stem, 24)}-{slug(prompt, 48)}-{run.settings.seed}"
-        folder = place.put(run.save, name)
-    _finish(task, [_run_json(folder, run)])
+    run = hm.locate(task.load(), image, prompt, seed=seed, steps=steps, **options)
+    name = f"{slug(image.stem, 24)}-{slug(prompt, 48)}-{run.settings.seed}"
+    _finish(task, {place.put(run.save, name): run})
 
 
-def _finish(task: Task, runs: list[dict[str, Any]]) -> None:
+def _finish(task: Task, runs: dict[Path, "hm.Run"]) -> None:
     if task.verbose:
-        for run in runs:
-            rows = [
-                (one.get("word") or one["concept"], one["file"])
-                for one in (*run["words"], *run["concepts"])
-            ]
-            print_table(("word", "map"), rows[:MOST_ROWS], run["folder"])
-            if len(rows) > MOST_ROWS:
-                typer.echo(f"and {plural(len(rows) - MOST_ROWS, 'more word')}")
-            size = "×".join(map(str, run["size"]))
-            steps = plural(run["steps"], "step")
-            typer.echo(f"{run['image']}: {size}, seed {run['seed']}, {steps}.")
-            typer.echo(f"Open {run['page']}; all maps are in {run['sheet']}.")
-    task.finish({"runs": runs}, [run["folder"] for run in runs], runs[0]["page"])
+        for folder, run in runs.items():
+            _print_run(folder, run)
+    data = [
+        {"folder": str(folder), "settings": run.settings}
+        for folder, run in runs.items()
+    ]
+    task.finish({"runs": data}, runs, next(iter(runs)) / "index.html")
 
 
-def _run_json(folder: Path, run: "hm.Run") -> dict[str, Any]:
+def _print_run(folder: Path, run: "hm.Run") -> None:
     from heedmap.results.runs import word_file
 
-    names = ("prompt", "seed", "steps", "guidance", "model")
-    data = {name: getattr(run.settings, name) for name in names}
-    data |= {"folder": str(folder), "size": list(run.image.size)}
-    data |= {
-        name: str(folder / file)
-        for name, file in FILES.items()
-        if (folder / file).exists()
-    }
-    for kind, maps, prefix in (
-        ("word", run.maps, ""),
-        ("concept", run.concepts, "concept-"),
-    ):
-        data[f"{kind}s"] = [
-            {
-                "number": word.number,
-                kind: word.text,
-                "file": str(folder / word_file(word, prefix)),
-            }
-            for word in (maps.words if maps else ())
-        ]
-    return data
+    rows = [(word.text, word_file(word)) for word in run.maps.words]
+    if run.concepts is not None:
+        rows += [(one.text, word_file(one, "concept-")) for one in run.concepts.words]
+    print_table(("word", "map"), rows, folder)
+    print_settings(folder, run)

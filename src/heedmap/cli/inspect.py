@@ -2,13 +2,14 @@
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 import heedmap as hm
+from heedmap.checks import check_one_of
 from heedmap.cli.console import (
     Format,
     OfConcepts,
@@ -23,7 +24,6 @@ from heedmap.errors import ArgumentError, RunError, join_words
 from heedmap.options import MASK_THRESHOLD, SHARES
 from heedmap.parsing import parse_integers, parse_names, parse_range
 
-COLUMNS = ("peak", "mean", "peak at")
 _LAYERS = "As down, mid, up, early, 'up 1.0' or a pattern with *; commas between."
 _STEPS = "Steps from A up to, but not including, B, from 0; or one step."
 _REFINED = "Maps refined by self-attention, over all layers, steps and heads."
@@ -60,96 +60,80 @@ def inspect(
 ) -> None:
     """Show the maps of a saved run, for some words, layers or steps.
 
-    No model is loaded. Without options, prints a table of the maps and lists the overlays saved
-    with the run. With options, also saves new overlays and a sheet; with --over, a sheet of a word
-    over its steps (timeline.png, timeline.gif), layers or heads.
+    No model is loaded. Without options, only prints a table of the maps. With options, also saves
+    overlays (words/) and a sheet; with --over, a sheet of a word over its steps (timeline.png,
+    timeline.gif), layers or heads.
     """
-    from heedmap.figures.overlays import png
-    from heedmap.figures.plots import encode
-    from heedmap.io.writing import slug, whole_folder
     from heedmap.maps.heatmaps import REFINED_BY
     from heedmap.maps.word_figures import mean_of
-    from heedmap.results.runs import word_file
 
     saved = hm.Run.load(run)
-    concepts = concepts or outputs
-    maps = maps_of(saved, concepts)
-    parts = {"layers": layers, "steps": steps, "heads": heads}
-    parts = {axis: part for axis, part in parts.items() if part is not None}
-    maps = maps.outputs if outputs else maps
-    maps = maps.refined if refined else maps
-    maps = maps.select(**parts) if parts else maps
-    if steps is not None:
-        first, last, _ = steps.indices(len(saved.maps.recording.timesteps))
-        parts["steps"] = f"{first}:{last}"
-    flags = {
-        "refined": refined,
-        "concepts": concepts,
-        "outputs": outputs,
-        **parts,
-        "over": over,
-    }
-    flags |= {"scale": scale, "format": kind != "png" and kind}
-    selection = {
-        "words": word,
-        **flags,
-        "scale": scale or ("word" if over else "shared"),
-    }
-
+    maps = maps_of(saved, concepts or outputs)
+    if outputs:
+        maps = maps.outputs
+    if refined:
+        maps = maps.refined
+    axes = {"layers": layers, "steps": steps, "heads": heads}
+    parts = {axis: part for axis, part in axes.items() if part is not None}
+    if parts:
+        maps = maps.select(**parts)
+    share = SHARES[maps.recording.share_of] or "share of attention"
+    values = f"{share}, {mean_of(maps)}"
+    if refined:
+        values += f", {REFINED_BY}"
     words = list(dict.fromkeys(word or [one.number for one in maps.words]))
     heats = [maps[one] if isinstance(one, str) else maps.at(one) for one in words]
-    images = [word_file(one) for one in maps.words]
-    of_axes: dict[str, bytes] = {}
+    data: dict[str, Any] = {
+        "run": str(run),
+        "prompt": maps.tokens.prompt,
+        "layers": [layer.name for layer in maps.layers],
+        "values": values,
+        "words": [{"word": heat.label, **heat_summary(heat)} for heat in heats],
+    }
+    folder = run
+    page = run / "index.html"
+    asked = (word, parts, refined, concepts, outputs, over, scale, task.out)
+    if any(asked) or kind != "png":
+        from heedmap.figures.overlays import png
+        from heedmap.figures.plots import encode
+        from heedmap.io.writing import slug
 
-    def description(folder: Path) -> dict[str, Any]:
-        return {
-            "run": str(run),
-            "prompt": maps.tokens.prompt,
-            "selection": {name: value for name, value in selection.items() if value},
-            "layers": [layer.name for layer in maps.layers],
-            "words": [
-                {"word": heat.label, **heat_summary(heat), "file": str(folder / file)}
-                for heat, file in zip(heats, images, strict=True)
-            ],
-            "over": [str(folder / file) for file in of_axes],
-            "folder": str(folder),
-            "sheet": str(folder / f"sheet.{kind}"),
-        }
-
-    is_all = not (word or task.out or any(flags.values()))
-    if is_all and all((run / file).is_file() for file in ("sheet.png", *images)):
-        folder = run  # its overlays are these
-    else:
         place = task.place(run / "inspect")
-        images = [
-            f"words/{n}-{slug(heat.label, 40)}.png" for n, heat in enumerate(heats)
-        ]
-        of_axes = (
-            _draw_over(maps, words, over, selection["scale"], kind) if over else {}
-        )
-        figure, overlays = maps.figure_and_overlays(heats, scale=selection["scale"])
-        files = {f"sheet.{kind}": encode(figure, kind), **of_axes}
-        files |= zip(images, map(png, overlays), strict=True)
-
-        def save(folder: Path) -> None:
-            with whole_folder(folder) as partial:
-                (partial / "words").mkdir()
-                for file, content in files.items():
-                    (partial / file).write_bytes(content)
-                text = json.dumps(description(folder)) + "\n"
-                (partial / "inspect.json").write_text(text, encoding="utf-8")
-
-        folder = place.put(save, folder_name(word, flags))
-    data = description(folder)
+        figure, overlays = maps.figure_and_overlays(heats, scale=scale or "shared")
+        files = {f"sheet.{kind}": encode(figure, kind)}
+        for number, (one, overlay) in enumerate(
+            zip(data["words"], overlays, strict=True)
+        ):
+            one["file"] = f"words/{number}-{slug(one['word'], 40)}.png"
+            files[one["file"]] = png(overlay)
+        if over:
+            files |= _draw_over(maps, words, over, scale or "word", kind)
+        data["files"] = [*files]
+        save = functools.partial(_save, files=files, data=data)
+        folder = place.put(save, folder_name(word))
+        page = folder / f"sheet.{kind}"
+    data["folder"] = str(folder)
     if task.verbose:
-        each = zip(heats, data["words"], strict=True)
-        rows = [(heat.label, *heat_cells(heat), one["file"]) for heat, one in each]
-        print_table(("word", *COLUMNS, "file"), rows, folder)
-        how = f", {REFINED_BY}" if refined else ""
-        typer.echo(f"{_share(maps)}, {mean_of(maps)}{how}.")
-        for file in (data["sheet"], *data["over"]):
+        rows = [
+            (one["word"], str(one["most"]), str(one["mean"]), str(one["peak"] or "-"))
+            for one in data["words"]
+        ]
+        print_table(("word", "peak", "mean", "peak at"), rows, folder)
+        typer.echo(f"Values: {values}.")
+        for file in data.get("files", ()):
             typer.echo(file)
-    task.finish(data, [folder], data["sheet"])
+    task.finish(data, [folder], page)
+
+
+def _save(folder: Path, files: dict[str, bytes], data: dict[str, Any]) -> None:
+    from heedmap.io.writing import whole_folder
+
+    with whole_folder(folder) as partial:
+        (partial / "words").mkdir()
+        for file, content in files.items():
+            (partial / file).write_bytes(content)
+        text = json.dumps(data) + "\n"
+        (partial / "inspect.json").write_text(text, encoding="utf-8")
 
 
 @command(out="a new one in RUN/segment")
@@ -172,31 +156,14 @@ def segment(
     maps = maps_of(hm.Run.load(run), concepts)
     place = task.place(run / "segment")
     segments = maps.segment(word, threshold=threshold)
-    flags = {
-        "concepts": concepts,
-        "format": kind != "png" and kind,
-        "threshold": threshold != MASK_THRESHOLD and threshold,
-    }
     save = functools.partial(segments.save, run=run, kind=kind)
-    folder = place.put(save, folder_name(word, flags))
+    folder = place.put(save, folder_name(word))
     data = json.loads((folder / "segment.json").read_text(encoding="utf-8"))
     if task.verbose:
-        rows = [
-            (
-                str(one["label"]),
-                one["name"],
-                f"{100 * one['share']:.1f} %",
-                "no pixel"
-                if one["box"] is None
-                else "{}, {}, {}×{}".format(*one["box"]),
-                one["file"],
-            )
-            for one in data["phrases"]
-        ]
-        columns = ("#", "phrase", "share", "left, top, size", "mask")
-        print_table(columns, rows, folder)
-        rest = 100 * (1 - sum(segments.shares))
-        typer.echo(f"Background: {abs(rest):.1f} %. All phrases: {data['sheet']}")
+        shares = zip(segments.names, segments.shares, strict=True)
+        rows = [(name, f"{share:.1%}") for name, share in shares]
+        print_table(("phrase", "share"), rows, folder)
+        typer.echo(f"All phrases: {data['sheet']}")
     task.finish(data, [folder], data["sheet"])
 
 
@@ -223,10 +190,6 @@ def compare(
             help="shared: one colour scale for all. word: one for each word. raw: 0 to 1."
         ),
     ] = "shared",
-    kind: Annotated[
-        Literal["png", "svg", "pdf"] | None,
-        typer.Option("--format", help="Of the file. Default: by its name, or png."),
-    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -244,45 +207,36 @@ def compare(
 
     runs = [hm.Run.load(folder) for folder in folders]
     names = " ".join(["compare", *(folder.resolve().name for folder in folders)])
-    path = out or Path("outputs") / f"{writing.slug(names, 100)}.{kind or 'png'}"
+    path = out or Path("outputs") / f"{writing.slug(names, 100)}.png"
     suffix = path.suffix.lower().removeprefix(".")
-    if suffix not in ([kind] if kind else ["png", "svg", "pdf"]) or path.is_dir():
-        raise ArgumentError(f"{path}: the name must end in .png, .svg or .pdf")
+    check_one_of(f"the ending of {path}", suffix, ("png", "svg", "pdf"))
     words = list(dict.fromkeys(word or common_words(runs)))
     sheet = encode(hm.compare(runs, words, scale=scale), suffix)
     save = functools.partial(writing.put_file, data=sheet)
-    path = writing.put_counting(path, save) if out is None else save(path)
+    if out is None:
+        path = writing.put_counting(path, save)
+    else:
+        save(path)
     entries: list[dict[str, Any]] = []
-    rows: list[tuple[str, ...]] = []
     for folder, run, label in zip(folders, runs, labels(runs), strict=True):
-        heats = {word: run.maps[word] for word in words if word in run.maps}
-        cells = {word: heat_cells(heat) for word, heat in heats.items()}
-        rows += [(label, word, *cells.get(word, "---")) for word in words]
-        numbers = dict.fromkeys(words) | {
-            word: heat_summary(heats[word]) for word in heats
-        }
+        numbers: dict[str, Any] = dict.fromkeys(words)
+        for name in words:
+            if name in run.maps:
+                numbers[name] = heat_summary(run.maps[name])
         entries.append({"run": str(folder), "label": label, "words": numbers})
     if task.verbose:
-        print_table(("run", "word", *COLUMNS), rows, path)
-        share = _share(*(run.maps for run in runs))
-        typer.echo(f"{share}, averaged over all layers, heads and steps of a run.")
+        typer.echo(f"{path}: {join_words(words, most=len(words))}")
     data = {"file": str(path), "scale": scale, "words": words, "runs": entries}
     task.finish(data, [path], path)
 
 
 def heat_summary(heat: "hm.HeatMap") -> dict[str, Any]:
     """Return the extremum, the mean and the peak of a map (None if it is 0)."""
-    most, mean = (
-        round(float(value), 6) for value in (heat.extremum, heat.values.mean())
-    )
-    peak = list(heat.peak) if heat.values.any() else None
-    return {"most": most, "mean": mean, "peak": peak}
-
-
-def heat_cells(heat: "hm.HeatMap") -> tuple[str, str, str]:
-    """Format the numbers of a map for the `COLUMNS` of a table."""
-    peak = "{}, {}".format(*heat.peak) if heat.values.any() else "nowhere"
-    return f"{heat.extremum:.3f}", f"{heat.values.mean():.3f}", peak
+    return {
+        "most": round(float(heat.extremum), 6),
+        "mean": round(float(heat.values.mean()), 6),
+        "peak": heat.peak if heat.values.any() else None,
+    }
 
 
 def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
@@ -295,24 +249,11 @@ def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     return maps
 
 
-def _share(*several: "hm.HeatMaps") -> str:
-    """Name the share that the values of maps are, to begin a sentence."""
-    names = [
-        SHARES[maps.recording.share_of] or "share of attention" for maps in several
-    ]
-    return join_words([*dict.fromkeys(names)], "or").capitalize()
-
-
-def folder_name(words: list[Any] | None, flags: Mapping[str, Any]) -> str:
-    """Name a folder by words and by the flags that are set."""
+def folder_name(words: list[Any] | None) -> str:
+    """Name a folder by words."""
     from heedmap.io.writing import slug
 
-    parts = [*(words or ["all"])]
-    for name, value in flags.items():
-        if value is not None and value is not False:
-            values = value if isinstance(value, list) else [value]
-            parts += [name, *(one for one in values if one is not True)]
-    return slug(" ".join(map(str, parts)), 100)
+    return slug(" ".join(map(str, words or ["all"])), 100)
 
 
 def _draw_over(
@@ -325,11 +266,11 @@ def _draw_over(
         raise ArgumentError("--over shows one word: name it with --word")
     (word,) = words
     if over == "steps":
+        figure = word_figures.timeline(maps, word, scale=scale)
+        moving = word_figures.animation(maps, word, scale=scale)
         return {
-            f"timeline.{kind}": encode(
-                word_figures.timeline(maps, word, scale=scale), kind
-            ),
-            "timeline.gif": word_figures.animation(maps, word, scale=scale).gif(),
+            f"timeline.{kind}": encode(figure, kind),
+            "timeline.gif": moving.gif(),
         }
     axes: list[Any] = [axis.removesuffix("s") for axis in over.split(",")]
     figure = word_figures.layers_by_heads(maps, word, axes=axes, scale=scale)

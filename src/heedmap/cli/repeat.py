@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import SAVED, RunFolder, Task, command, parsed, print_table
+from heedmap.cli.console import SAVED, RunFolder, Task, command, parsed
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import ExplainOptions
 from heedmap.parsing import parse_pixel, parse_word
@@ -33,18 +33,17 @@ def repeat(
         raise ArgumentError("--open opens what is saved: name a folder with --out")
     place = None if task.out is None else task.place()
     saved = load_result(run)
-    with task.sampling(saved) as (pipe, progress):
-        repetition = hm.repeat(pipe, saved, progress=progress)
-    folder = None if place is None else place.put(repetition.run.save, run.name)
+    repetition = hm.repeat(task.load(saved), saved)
+    folders = [place.put(repetition.run.save, run.name)] if place else []
     if task.verbose:
-        text = str(repetition)
-        typer.echo(f"{run}: {text[0].lower()}{text[1:]}")
+        typer.echo(f"{run}: {repetition}")
         for name, (then, now) in repetition.changed.items():
             typer.echo(f"  {name}: {quoted(then)}, here {quoted(now)}")
-        if folder:
+        for folder in folders:
             typer.echo(f"  saved in {folder}")
-    data = {"run": str(run), **repetition.to_dict(), "folder": folder and str(folder)}
-    task.finish(data, [folder] if folder else [], f"{folder}/index.html")
+    folder = str(task.out) if task.out else None
+    data = {"run": str(run), **repetition.to_dict(), "folder": folder}
+    task.finish(data, folders, f"{folder}/index.html")
     if not repetition.same:
         raise typer.Exit(1)
 
@@ -68,40 +67,14 @@ def ablate(
 
     saved, _ = shorter_prompt(load_result(run), word)
     place = task.place(run / "ablate")
-    with task.sampling(saved) as (pipe, progress):
-        ablation = hm.ablate(pipe, saved, word, progress=progress)
+    ablation = hm.ablate(task.load(saved), saved, word)
     folder = place.put(ablation.save, slug(ablation.word, 100))
     page = folder / "index.html"
     if task.verbose:
-        rows = []
-        for way, change in ablation.agreement.items():
-            agreements = [
-                str(one or "-") for one in (change.heat, change.refined, change.mask)
-            ]
-            rows.append(
-                (way, f"{change.mean:.1%}", f"{change.largest:.0%}", *agreements)
-            )
-        columns = (
-            f"without {ablation.word} in",
-            "change",
-            "up to",
-            "heat",
-            "refined",
-            "mask",
-        )
-        print_table(columns, rows, folder)
-        typer.echo("rank: rank correlation of map and change.")
-        typer.echo(
-            "AUC: how well the map separates changed from unchanged regions (0.5: chance)."
-        )
         for way in ablation.agreement:
             typer.echo(f"{way}: {ablation.verdict(way)}")
-    files = {
-        "folder": str(folder),
-        "page": str(page),
-        "sheet": str(folder / "sheet.png"),
-    }
-    data = {"run": str(run), **files, **ablation.summary()}
+        typer.echo(f"Open {page}.")
+    data = {"run": str(run), "folder": str(folder), **ablation.summary()}
     task.finish(data, [folder], page)
 
 
@@ -137,41 +110,17 @@ def explain(
 
     saved = load_result(run)
     place = task.place(run / "explain")
-    with task.sampling(saved) as (pipe, progress):
-        explanation = hm.explain(pipe, saved, word, at, progress=progress, **options)
+    explanation = hm.explain(task.load(saved), saved, word, at, **options)
     report = explanation.report
-    name = f"{report.word} at {report.at[0]} {report.at[1]} {report.short} head {report.head} "
-    folder = place.put(explanation.save, slug(f"{name}step {report.step}", 100))
+    at = "{} {}".format(*report.at)
+    place_name = f"{report.short} head {report.head} step {report.step}"
+    folder = place.put(
+        explanation.save, slug(f"{report.word} at {at} {place_name}", 100)
+    )
     page = folder / "index.html"
+    summary = explanation.summary()
     if task.verbose:
-        _print_explanation(explanation)
-        typer.echo(f"The computation: {page}")
-    files = {
-        "folder": str(folder),
-        "page": str(page),
-        "file": str(folder / "explain.json"),
-    }
-    data = {"run": str(run), **files, **explanation.summary()}
+        typer.echo(f"{report.word} at pixel {at}, {place_name}:")
+        typer.echo(f"P = {summary['probability']:.6g}. Open {page}.")
+    data = {"run": str(run), "folder": str(folder), **summary}
     task.finish(data, [folder], page)
-
-
-def _print_explanation(explanation: "hm.Explanation") -> None:
-    report = explanation.report
-    numbers = explanation.numbers
-    one = explanation.attention
-    columns = {"Q·K": one.scores, "÷√d": one.masked, "P": one.probabilities}
-    if explanation.inputs.edited is not None:
-        columns["edited P"] = numbers["probabilities"]
-    columns["‖P·V W_O‖"] = numbers["contributions"]
-    rows = []
-    for token in explanation.tokens:
-        if token.kind != "pad" or token.position in report.tokens:
-            values = [column[token.position] for column in columns.values()]
-            rows.append(
-                (token.text, *(f"{x:.6g}".replace("-inf", "−∞") for x in values))
-            )
-    title = f"{report.word} at pixel {report.at[0]},{report.at[1]}; "
-    title += f"{report.short}, head {report.head}, step {report.step}"
-    print_table(("token", *columns), rows, title)
-    typer.echo("‖P·V W_O‖: the size of the token's contribution to the output.")
-    typer.echo("Padding is not listed.")

@@ -4,11 +4,11 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from heedmap.cli.console import EMBEDDED, Task, command, whole
+from heedmap.cli.console import EMBEDDED, Task, command
 from heedmap.errors import ArgumentError
 
 _MODEL = "A model to offer besides the embedded ones. Repeatable."
@@ -20,6 +20,7 @@ _OUT = (
     "Folder for the results; it may hold some already. Default: outputs/app. Only without --host, "
     "--auth or --share."
 )
+_HOST = "0.0.0.0 serves other machines. Default: this machine alone."
 
 
 @command(model=EMBEDDED, without="json")
@@ -29,14 +30,10 @@ def serve(
     model: Annotated[
         list[str] | None, typer.Option("--model", "-m", metavar="NAME", help=_MODEL)
     ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            help="0.0.0.0 serves other machines. Default: this machine alone."
-        ),
-    ] = None,
+    host: Annotated[str | None, typer.Option(help=_HOST)] = None,
     port: Annotated[
-        Any, whole("port", "Default: the first free one from 7860.", 0, 65535)
+        int | None,
+        typer.Option(min=0, max=65535, help="Default: the first free one from 7860."),
     ] = None,
     auth: Annotated[
         list[str] | None,
@@ -59,16 +56,12 @@ def serve(
     users = [(name, password) for name, _, password in parts]
     if not all(name and password for name, password in users):
         raise ArgumentError("auth (or HEEDMAP_AUTH) is not USER:PASSWORD")
-    os.environ.setdefault("TQDM_DISABLE", "1")
     # End as after Ctrl-C: temporary results are deleted.
-    for name in (
-        "SIGTERM",
-        "SIGHUP",
-    ):
+    for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
-    from heedmap.app import jobs, launch
+    from heedmap.app import launch
 
     launch(
         model,
@@ -81,6 +74,5 @@ def serve(
         device=task.device,
         dtype=task.dtype,
     )
-    if jobs.ENDING.is_set():  # Python would wait for the threads of PyTorch and Gradio
-        sys.stdout.flush()
-        os._exit(0)
+    sys.stdout.flush()
+    os._exit(0)  # Python would wait for the threads of PyTorch and Gradio

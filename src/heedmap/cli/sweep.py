@@ -2,81 +2,36 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import (
-    EMBEDDED,
-    HelpCommand,
-    Task,
-    command,
-    parsed,
-    progress_bar,
-    whole,
-)
+from heedmap.cli.console import EMBEDDED, Task, command, parsed
 from heedmap.errors import HeedmapError, plural
 from heedmap.parsing import parse_shard
 
-
-class SweepCommand(HelpCommand):
-    """The command, whose flag --ray may stand without an address."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments."""
-        pairs = zip(args, [*args[1:], "-"], strict=True)
-        alone = [
-            one == "--ray" and following.startswith("-") for one, following in pairs
-        ]
-        args = [
-            "--ray=local" if bare else one
-            for one, bare in zip(args, alone, strict=True)
-        ]
-        return super().parse_args(ctx, args)
+_JOBS = "Jobs: .jsonl, .csv, or .toml lists to combine."
+_OUT = "A new folder, or that of this sweep to continue."
+_BATCH = "Most images at once; equal up to rounding to single ones."
+_SHARD = "Run part I of N, from 1, as in a SLURM array."
+_RAY = "Run on a Ray cluster: its address, auto for a running one, local for a new one here."
+_WORKERS = "Ray's actors. Default: one for each GPU, or one."
 
 
 @command(model=EMBEDDED, out="required", without="open_")
 def sweep(
     task: Task,
-    jobs: Annotated[
-        Path,
-        typer.Argument(
-            metavar="JOBS", help="Jobs: .jsonl, .csv, or .toml lists to combine."
-        ),
-    ],
+    jobs: Annotated[Path, typer.Argument(metavar="JOBS", help=_JOBS)],
     *,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out", "-o", help="A new folder, or that of this sweep to continue."
-        ),
-    ],
-    batch: Annotated[
-        Any,
-        whole("batch", "Most images at once; equal up to rounding to single ones.", 1),
-    ] = 1,
+    out: Annotated[Path, typer.Option("--out", "-o", help=_OUT)],
+    batch: Annotated[int, typer.Option(min=1, help=_BATCH)] = 1,
     no_page: Annotated[
         bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")
     ] = False,
-    maps: Annotated[
-        Literal["files", "shards"],
-        typer.Option(
-            help="Maps in each result's folder, or packed in tar files (WebDataset)."
-        ),
-    ] = "files",
-    shard: Annotated[
-        Any, parsed(parse_shard, "I/N", "Run part I of N, from 1, as in a SLURM array.")
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[ADDRESS]", help="Run on a Ray cluster. Default: this machine."
-        ),
-    ] = None,
-    workers: Annotated[
-        Any, whole("workers", "Ray's actors. Default: one for each GPU, or one.", 1)
-    ] = None,
+    shard: Annotated[Any, parsed(parse_shard, "I/N", _SHARD)] = None,
+    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help=_RAY)] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help=_WORKERS)] = None,
 ) -> None:
     """Run the jobs of a file, and write a table of their results.
 
@@ -85,20 +40,27 @@ def sweep(
     `accelerate launch` the processes share the jobs. The exit code is 1 if a job failed;
     failed.jsonl lists these.
     """
+    from rich.console import Console
+    from rich.progress import Progress
+
     # Of the processes that Accelerate launches.
     first = os.environ.get("RANK", "0") == "0"
-    ended = ""
+    ended = "no job done"
 
     def advance(done: int, total: int) -> None:
         nonlocal ended
         ended = f"{done} of {plural(total, 'job')} done"
-        progress(done, total)
+        bar.update(jobs_bar, completed=done, total=total)
 
+    bar = Progress(
+        console=Console(stderr=True),
+        transient=True,
+        disable=not (task.bars and first),
+    )
     try:
-        with task.loading():
-            from heedmap.sweeps import processes
-        with progress_bar("Jobs", task.verbose and first, interval=60) as progress:
-            result = processes.sweep(
+        with bar:
+            jobs_bar = bar.add_task("Jobs", total=None)
+            result = hm.sweep(
                 jobs,
                 out,
                 model=task.model,
@@ -106,16 +68,13 @@ def sweep(
                 dtype=task.dtype,
                 batch=batch,
                 pages=not no_page,
-                maps=maps,
                 shard=shard,
                 ray=ray,
                 workers=workers,
                 progress=advance,
             )
     except KeyboardInterrupt as error:
-        if ended:
-            raise KeyboardInterrupt(f"{ended}; the same command continues") from error
-        raise
+        raise KeyboardInterrupt(f"{ended}; the same command continues") from error
     except HeedmapError as error:
         if first:
             raise
@@ -124,17 +83,13 @@ def sweep(
         return
     table = None if result.pending else str(result.table)
     if task.verbose:
-        typer.echo(f"{result.folder}: {plural(result.done, 'job')} done.")
-        if result.failed:
-            typer.echo(
-                f"{result.failed} failed: {result.folder / 'failed.jsonl'} lists them."
-            )
-        left = f"{plural(result.pending, 'job')} left to other processes."
-        typer.echo(f"The table: {table}" if table else left)
+        done = f"{plural(result.done, 'job')} done, {result.failed} failed"
+        typer.echo(f"{result.folder}: {done}, {result.pending} left to others.")
+        if table:
+            typer.echo(f"The table: {table}")
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
-    task.finish(
-        {"folder": str(result.folder), "table": table, **counts}, [result.folder]
-    )
+    data = {"folder": str(result.folder), "table": table, **counts}
+    task.finish(data, [result.folder])
     if result.failed:
         raise typer.Exit(1)
 

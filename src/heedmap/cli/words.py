@@ -23,47 +23,41 @@ def words(task: Task, prompt: Prompt) -> None:
 
     Also the words past the model's limit, and the weights of words, as in "a (red:1.5) house".
     """
+    from heedmap.backends import loading
+    from heedmap.text.prompts import untaught, untaught_warnings
     from heedmap.text.weights import bracket_warning, parse_weights, token_weights
 
     parsed = parse_weights(prompt)
-    with task.loading():
-        from heedmap.backends import loading
-        from heedmap.text.prompts import untaught, untaught_warnings
-
-        table = loading.token_table(parsed.text, task.model)
+    table = loading.token_table(parsed.text, task.model)
     weights = token_weights(parsed.spans, table)
-    with task.warnings_printed():
-        unknown = untaught([parsed.text], loading.model_card(task.model).vocabulary)
-        for warning in untaught_warnings(unknown or (), [parsed.text]):
-            warn(warning)
-        if brackets := bracket_warning(parsed):
-            warn(brackets)
-    data: dict[str, Any] = asdict(table)
-    for word in data["words"]:
-        word["weight"] = next(
-            (weights[one] for one in word["tokens"] if one in weights), 1.0
-        )
+    unknown = untaught([parsed.text], loading.model_card(task.model).vocabulary)
+    for warning in untaught_warnings(unknown or (), [parsed.text]):
+        warn(warning)
+    if brackets := bracket_warning(parsed):
+        warn(brackets)
     if task.verbose:
+        columns = ["#", "word", "tokens", "positions", "read"]
+        if parsed.spans:
+            columns.append("weight")
         texts = {token.position: token.text for token in table.tokens}
-        rows = [
-            (
-                str(word.number),
-                word.text,
-                " ".join(texts[position] for position in word.tokens) or "-",
-                ", ".join(map(str, word.tokens)) or "-",
-                "yes" if not word.missing else "in part" if word.tokens else "no",
-                f"{one['weight']:g}" if parsed.spans else "",
-            )
-            for word, one in zip(table.words, data["words"], strict=True)
-        ]
-        print_table(("#", "word", "tokens", "positions", "read", "weight"), rows)
+        rows: list[list[str]] = []
+        for word in table.words:
+            tokens = " ".join(texts[position] for position in word.tokens)
+            positions = ", ".join(map(str, word.tokens))
+            read = "no"
+            if word.tokens:
+                read = "in part" if word.missing else "yes"
+            weight = weights.get(word.tokens[0], 1.0) if word.tokens else 1.0
+            row = [str(word.number), word.text, tokens, positions, read, f"{weight:g}"]
+            rows.append(row[: len(columns)])
+        print_table(columns, rows)
         counts = [
             f"{plural(count, 'token')} of the {most}" for count, most in table.loads
         ]
         typer.echo(f"{' and '.join(counts)} that the model can read.")
         if table.unread:
             typer.echo(as_sentence(table.unread))
-    task.finish(data, [])
+    task.finish({**asdict(table), "weights": weights}, [])
 
 
 @command(
@@ -87,37 +81,40 @@ def layers(
     from heedmap.maps.recordings import short_names
 
     shapes = hm.layer_shapes(pipe, **options)
-    followed = shapes[:1] if layer is None else layer_shapes.pick(shapes, layer)
+    if layer is None:
+        listed = shapes
+        followed = shapes[:1]
+    else:
+        listed = followed = layer_shapes.pick(shapes, layer)
     width, height = options.get("size") or default_size(pipe)
     name = loading.name_of(pipe)
     if task.verbose:
+        kind = "cross"
         short = short_names({one.name: one.part for one in shapes})
-        rows = []
+        rows: list[list[str]] = []
         for one in shapes:
-            heads = (one.heads, one.head_dim)
-            keys = [one.key, *filter(None, [one.image_key])]
-            cells = (one.grid, heads, one.query, *keys, one.scores, one.output)
-            rows.append((short[one.name], *("{}×{}".format(*cell) for cell in cells)))
-        joint = any(one.image_key for one in shapes)
-        count = plural(len(shapes), f"{'joint' if joint else 'cross'}-attention layer")
-        title = f"{name}, {width}×{height} pixels: {count}"
-        keys = ("K, V: text", "image") if joint else ("K, V",)
-        print_table(
-            ("layer", "grid", "heads", "Q", *keys, "scores", "output"), rows, title
-        )
+            sizes = (one.grid, (one.heads, one.head_dim), one.query, one.key)
+            cells = [short[one.name], *("{}×{}".format(*size) for size in sizes)]
+            if one.image_key is not None:
+                kind = "joint"
+                cells[-1] += " + {}×{}".format(*one.image_key)
+            cells += ["{}×{}".format(*size) for size in (one.scores, one.output)]
+            rows.append(cells)
+        count = plural(len(shapes), f"{kind}-attention layer")
+        columns = ("layer", "grid", "heads", "Q", "K, V", "scores", "output")
+        print_table(columns, rows, f"{name}, {width}×{height} pixels: {count}")
         typer.echo(
-            "heads: number × channels per head; scores: for one head; others: for all."
+            "heads: number × channels per head; K, V: of the text + of the image; scores: for one "
+            "head; others: for all."
         )
         for one in followed:
             lines = [
-                (what, how, "{} × {}".format(*shape))
-                for what, how, shape in one.chain()
+                (part, source, "{} × {}".format(*shape))
+                for part, source, shape in one.chain()
             ]
             typer.echo()
-            print_table(
-                ("", "made of", "shape"), lines, f"{short[one.name]}: {one.name}"
-            )
-    listed = shapes if layer is None else followed
+            title = f"{short[one.name]}: {one.name}"
+            print_table(("", "made of", "shape"), lines, title)
     data = {
         "model": name,
         "size": [width, height],

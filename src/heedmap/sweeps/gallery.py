@@ -21,7 +21,7 @@ _SORTS = {
     "iou": "overlap with truth (IoU)",
     "seconds": "seconds",
 }
-_SHOWN = ("task", "model", "source", "steps", "width", "height", "image")
+_COLUMNS = ("task", "model", "source", "steps", "width", "height", "image")
 
 
 def gallery(folder: str | Path) -> Path:
@@ -35,7 +35,7 @@ def gallery(folder: str | Path) -> Path:
     from pyarrow import ArrowException, parquet
 
     place = path_of(folder)
-    names = [*(_SORTS.keys() - {"iou"}), *_SHOWN, "folder", "truths"]
+    names = [*(_SORTS.keys() - {"iou"}), *_COLUMNS, "folder", "truths"]
     try:
         runs = parquet.read_table(place / TABLE, columns=names).to_pylist()
     except (OSError, ArrowException) as error:

@@ -17,7 +17,6 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from heedmap.backends.registry import check_names, default_size
 from heedmap.checks import check_int, check_one_of, check_prompt, check_text
 from heedmap.errors import ArgumentError, HeedmapError, quoted
 from heedmap.io import reading
-from heedmap.io.schemas import MAX_WHOLE
+from heedmap.io.schemas import MAX_WHOLE, to_json
 from heedmap.io.word_edits import parse_region
 from heedmap.maps.masks import region_coverage
 from heedmap.options import GenerateOptions
@@ -67,7 +66,8 @@ class Job:
         arguments: the keyword arguments of the call, without the pipeline.
         truths: by word or phrase, the mask file or the box (left, top, right, bottom) in pixels
             with which the word's map is compared.
-        shape: equal for jobs that can be generated in one batch.
+        shape: the JSON of its task and of its arguments without prompt and seed. Jobs of one
+            shape can be generated in one batch.
     """
 
     id: str
@@ -90,17 +90,18 @@ def read_jobs(
     `model` is that of jobs that name none, and `dtype` the precision of all. ArgumentError if a job
     is wrong or occurs twice, with the lines; RunError if the file is missing.
     """
+    unit = "line"
     if isinstance(source, str | Path):
         path = reading.path_of(source)
         name = str(path)
         root = path.parent
         rows = _rows(path)
-        unit = "job" if path.suffix.lower() == ".toml" else "line"
+        if path.suffix.lower() == ".toml":
+            unit = "job"
     else:
         name = "the list"
         root = Path()
         rows = enumerate(source, 1)
-        unit = "line"
     checker = _Checker(root.resolve(), None if model is None else str(model), dtype)
     jobs: dict[str, Job] = {}
     errors: list[str] = []
@@ -112,12 +113,10 @@ def read_jobs(
             jobs[job.id] = job
         except HeedmapError as error:
             errors.append(f"{unit} {line}: {error}")
-    if errors or not jobs:
-        listed = (
-            errors if len(errors) <= 5 else [*errors[:5], f"and {len(errors) - 5} more"]
-        )
-        most = "; ".join(listed) or "there are no jobs: expected one a line"
-        raise ArgumentError(f"{name} cannot run: {most}")
+    if not errors and not jobs:
+        errors.append("there are no jobs")
+    if errors:
+        raise ArgumentError(f"{name} cannot run: {'; '.join(errors[:5])}")
     return list(jobs.values())
 
 
@@ -140,21 +139,28 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the line and the content of each job of a file."""
     data = reading.read_bytes(path, most=2**32)
     kind = path.suffix.lower()
-    check_one_of("the ending of the manifest", kind, (".jsonl", ".csv", ".toml"))
+    check_one_of(
+        "the ending of the manifest",
+        kind,
+        (".jsonl", ".csv", ".toml"),
+    )
     try:
         text = data.decode("utf-8-sig")
         if kind == ".jsonl":
-            lines = enumerate(text.split("\n"), 1)
-            yield from (
-                (line, parse_value(part)) for line, part in lines if part.strip()
-            )
+            for line, part in enumerate(text.split("\n"), 1):
+                if part.strip():
+                    yield line, parse_value(part)
         elif kind == ".csv":
             reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
             for cells in reader:
-                cells = {name: cell for name, cell in cells.items() if cell}
-                texts = {name: cell for name, cell in cells.items() if name in _TEXTS}
-                values = {name: parse_value(cell) for name, cell in cells.items()}
-                yield reader.line_num, values | texts
+                yield (
+                    reader.line_num,
+                    {
+                        name: cell if name in _TEXTS else parse_value(cell)
+                        for name, cell in cells.items()
+                        if cell
+                    },
+                )
         else:
             yield from enumerate(_product(tomllib.loads(text)), 1)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, csv.Error) as error:
@@ -163,31 +169,24 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
 
 def _product(fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield each combination of the lists of a TOML file."""
-    check_one_of("task", task := fixed.get("task", "generate"), TASKS)
+    task = fixed.get("task", "generate")
+    check_one_of("task", task, TASKS)
     names = {*_SIGNATURES[task].parameters, *_ABOUT_JOB}
     weights = fixed.pop("weights", {})
     if not isinstance(weights, dict):
         raise ArgumentError("weights is no table: expected one such as {red = [1, 2]}")
-    known = [*names, *(f"{name}s" for name in names)]
-    for name, value in fixed.items():
-        close = get_close_matches(name, known[len(names) :], n=1, cutoff=0.8)
-        if isinstance(value, list) and close and name not in known:
-            raise ArgumentError(
-                f"there is no argument {name}: did you mean {close[0]}?"
-            )
-    plurals = [
-        name for name in fixed if name not in names and name.removesuffix("s") in names
-    ]
-    axes = {("weights", word): values for word, values in weights.items()}
-    axes |= {(name.removesuffix("s"), ""): fixed.pop(name) for name in plurals}
-    lists = [
-        values if isinstance(values, list) else [values] for values in axes.values()
-    ]
-    for values in itertools.product(*lists):
-        row = dict(fixed)
-        for (name, word), value in zip(axes, values, strict=True):
-            row[name] = {**row.get(name, {}), word: value} if word else value
-        yield row
+    by_word = itertools.product(*map(_as_list, weights.values()))
+    axes = {"weights": [dict(zip(weights, values, strict=True)) for values in by_word]}
+    for name in [*fixed]:
+        singular = name.removesuffix("s")
+        if name not in names and singular in names:
+            axes[singular] = _as_list(fixed.pop(name))
+    for values in itertools.product(*axes.values()):
+        yield {**fixed, **dict(zip(axes, values, strict=True))}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 class _Checker:
@@ -198,90 +197,107 @@ class _Checker:
         self._model = model
         self._dtype = dtype
         self._outline = cache(loading.outline)
-        # By model and shape.
-        self._options: dict[tuple[str | None, str], GenerateOptions] = {}
+        self._options = cache(self._resolve)
 
     def job(self, line: int, row: Any) -> Job:
         """Check a job of a manifest."""
-        if not isinstance(row, Mapping):
+        try:
+            row = to_json(row)
+        except TypeError as error:
+            raise ArgumentError(f"a job is plain JSON: {error}") from error
+        if not isinstance(row, dict):
             raise ArgumentError(
                 f"it is {quoted(row)}: expected a JSON object with the arguments"
             )
-        try:
-            row = json.loads(json.dumps(dict(row), allow_nan=False))
-        except (TypeError, ValueError) as error:
-            raise ArgumentError(f"a job is plain JSON: {error}") from error
         about = {name: row.pop(name, None) for name in _ABOUT_JOB}
         task = about["task"] or "generate"
         model = about["model"] or self._model
-        check_one_of("task", task, TASKS)
-        check_text("model", model or "")
-        settings = {**row, **about, "task": task, "model": model, "dtype": self._dtype}
-        identity = hashlib.sha256(
-            json.dumps(settings, sort_keys=True).encode()
-        ).hexdigest()[:16]
-        if task == "locate" and "image" in row and "picture" not in row:
-            row["picture"] = row.pop("image")
-        pipe = self._outline(model)
-        check_names(pipe, row, _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS)
-        check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
         weights = about["weights"] or {}
         truths = about["truths"] or {}
+        check_one_of("task", task, TASKS)
+        check_text("model", model or "")
+        settings = {
+            **row,
+            "task": task,
+            "model": model,
+            "weights": weights,
+            "truths": truths,
+            "dtype": self._dtype,
+        }
+        identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        if task == "locate" and "image" in row:
+            row["picture"] = row.pop("image")
+        pipe = self._outline(model)
+        check_names(
+            pipe,
+            row,
+            _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS,
+        )
+        check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
         if not isinstance(weights, dict) or not isinstance(truths, dict):
             raise ArgumentError(
                 "weights and truths are tables: expected a value for each word"
             )
-        for name in {"picture", "image"} & row.keys() if task != "generate" else ():
+        for name in {"picture", "image"} & row.keys():
             row[name] = self._path(row[name])
         if weights:
-            name = (
-                "target"
-                if row.get("target")
-                else "source"
-                if task == "edit"
-                else "prompt"
-            )
+            prompts = (name for name in ("target", "source") if row.get(name))
+            name = next(prompts, "prompt")
             parsed = parse_weights(check_prompt(row.get(name)))
             spans = weighed(parsed, prompt_table(pipe, parsed.text), weights)
             row[name] = spelled(parsed.text, spans)
         truths = {word: self._path(where) for word, where in truths.items()}
-        shape = json.dumps(
-            [task, {**row, "prompt": None, "seed": None}], sort_keys=True
+        rest = {name: row[name] for name in row.keys() - {"prompt", "seed"}}
+        shape = json.dumps([task, rest], sort_keys=True)
+        job = Job(
+            identity.hexdigest()[:16],
+            line,
+            task,
+            model,
+            row,
+            truths,
+            shape,
         )
-        job = Job(identity, line, task, model, row, truths, shape)
         self._check(job, pipe)
         return job
 
     def _path(self, value: Any) -> Any:
         return str(self._root / value) if isinstance(value, str) else value
 
+    def _resolve(self, model: str | None, shape: str) -> GenerateOptions:
+        """Return the options of all jobs of `generate` of a model and a shape."""
+        _, arguments = json.loads(shape)
+        options, _ = resolve_options(
+            generate,
+            self._outline(model),
+            None,
+            arguments,
+        )
+        return options
+
     def _check(self, job: Job, pipe: Any) -> None:
         try:
             _SIGNATURES[job.task].bind(pipe, **job.arguments)
         except TypeError as error:
             raise ArgumentError(f"{job.task}: {error}") from error
-        given = dict(job.arguments)
-        seed = given.pop("seed")
+        rest = dict(job.arguments)
+        seed = rest.pop("seed")
         if job.task == "edit":
-            text = given.pop("source")
-            target = given.pop("target", None)
+            text = rest.pop("source")
+            target = rest.pop("target", None)
             check_text("target", target or "")  # a list would be several jobs
-            source, (target,), _ = resolve_edits(edit, pipe, text, target, seed, given)
+            source, (target,), _ = resolve_edits(edit, pipe, text, target, seed, rest)
             plan = source.plan(target)
             check_effect([plan])
             options = source.sampling
             table = plan.table
         else:
-            key = job.model, job.shape
-            prompt = check_prompt(given.pop("prompt"))
+            prompt = check_prompt(rest.pop("prompt"))
             if job.task == "locate":
-                image = open_image(given.pop("picture"))
-                options, _ = resolve_location(pipe, image, prompt, seed, given)
-                self._options[key] = options
-            elif key not in self._options:  # once for all prompts and seeds
-                options, _ = resolve_options(generate, pipe, seed, given)
-                self._options[key] = options
-            options = self._options[key]
+                image = open_image(rest.pop("picture"))
+                options, _ = resolve_location(pipe, image, prompt, seed, rest)
+            else:
+                options = self._options(job.model, job.shape)
             parsed = parse_weights(prompt)
             checked_concepts(options.concepts)
             if not parsed.spans and not job.truths:
@@ -296,18 +312,20 @@ class _Checker:
 
 
 def truth(
-    where: Any, word: str, own: tuple[int, int], size: tuple[int, int]
+    where: Any,
+    word: str,
+    picture: tuple[int, int],
+    size: tuple[int, int],
 ) -> np.ndarray:
     """Return the mask of a word's truth, bool (H, W), at a size (W, H).
 
-    `where` is the path of a mask file of any size, or a box in pixels of a picture of the size
-    `own`.
+    `where` is the path of a mask file of any size, or a box in pixels of an image of the size
+    `picture`.
     """
     name = quoted(word)
     if isinstance(where, str):
         where = reading.read_photograph(Path(where)).convert("L")
-        own = where.size
-    mask = Image.fromarray(
-        region_coverage(parse_region(where, name), *own, name) >= 0.5
-    )
+        picture = where.size
+    coverage = region_coverage(parse_region(where, name), *picture, name)
+    mask = Image.fromarray(coverage >= 0.5)
     return np.asarray(mask.resize(size, Image.Resampling.NEAREST))

@@ -1,8 +1,8 @@
 """A sweep in one process, or in many by Accelerate, by shards or by Ray.
 
-Processes share the folder of the sweep and nothing else. Each runs its parts of the jobs. A part is
-a unit (a job, or the jobs of one batch), or the units whose maps share a file. Results are written
-whole. The process that finds no job left writes the tables.
+Processes share the folder of the sweep and nothing else. Each runs its part of the units: a unit is
+a job, or the jobs of one batch. Results are written whole. The process that finds no job left
+writes the tables.
 """
 
 import json
@@ -18,14 +18,15 @@ from datetime import timedelta
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import msgspec
 import torch
 from accelerate import PartialState
 
 from heedmap.backends import loading
-from heedmap.checks import check_bool, check_int, check_one_of
-from heedmap.errors import ArgumentError, HeedmapError, record_warnings
+from heedmap.checks import check_int
+from heedmap.errors import ArgumentError, record_warnings
 from heedmap.io.writing import TakenError, whole_folder
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.pipelines.arguments import resolve_options
@@ -67,7 +68,6 @@ def sweep(
     dtype: Dtype = LoadOptions.dtype,
     batch: int = 1,
     pages: bool = True,
-    maps: Literal["files", "shards"] = "files",
     shard: tuple[int, int] | None = None,
     ray: str | None = None,
     workers: int | None = None,
@@ -91,37 +91,30 @@ def sweep(
         batch: the most images of one call; a batch that does not fit the memory is halved. In a
             batch, images differ by rounding; a sweep that continues draws the same batches.
         pages: whether results have pages, sheets and overlays.
-        maps: "files" in the folder of each result, or "shards": tar files of WebDataset, each with
-            the maps of 100 jobs.
         shard: (number, count) runs one of so many parts, from 1, in this process.
         ray: the address of a Ray cluster, or "local": runs the jobs in a pool of Ray's actors.
         workers: the number of these actors. Default: one for each GPU, or one.
-        progress: called with the numbers of the jobs that have ended and of all jobs.
+        progress: called with the number of jobs that have ended and the number of all, of those
+            that this process runs or gives to Ray.
 
     Raises:
         ArgumentError: if a job or an argument is wrong.
         RunError: if the manifest is missing, or the folder holds something else.
     """
     batch = check_int("batch", batch, least=1, most=10_000)
-    pages = check_bool("pages", pages)
-    check_one_of("maps", maps, ("files", "shards"))
     if ray is not None and shard is not None:
         raise ArgumentError(
             "ray and shard are both set: Ray divides the jobs itself; set one"
         )
     if workers is not None and ray is None:
         raise ArgumentError("workers is the number of Ray's actors: set ray, too")
-    check_int("workers", 1 if workers is None else workers, least=1)
-    state = None
     number, count = shard or (1, 1)
-    check_int("shard", number, least=1, most=check_int("the number of shards", count))
-    for package, extra in (("pyarrow", "sweep"), ("ray", "ray"))[
-        : 1 if ray is None else 2
-    ]:
-        if find_spec(package) is None:
-            raise ArgumentError(
-                f"{package} is not installed: pip install 'heedmap[{extra}]'"
-            )
+    check_int("shard", number, least=1, most=count)
+    if find_spec("pyarrow") is None:
+        raise ArgumentError(
+            "pyarrow is not installed: pip install 'heedmap[sweep]', for Ray 'heedmap[ray]'"
+        )
+    state = None
     if shard is None and ray is None:
         # Without `cpu`, it finds no other processes on a machine that has CPUs alone.
         state = PartialState(
@@ -129,58 +122,58 @@ def sweep(
         )
         number = state.process_index + 1
         count = state.num_processes
-    every = read_jobs(jobs, model=model, dtype=dtype)
-    folder = tables.claim(out, every, {"batch": batch, "maps": maps})
-    units = in_units(every, batch)
-    is_first = number == 1 or shard is not None
-    size = max(1, tables.JOBS_A_SHARD // batch) if maps == "shards" else 1
-    parts = [units[at : at + size] for at in range(0, len(units), size)][
-        number - 1 :: count
-    ]
-    for job in chain(*chain(*parts)):  # those that failed run again
-        tables.failure_file(folder, job).unlink(missing_ok=True)
-    arguments: Any = folder.resolve(), device, dtype, pages, maps == "shards"
-    earliest = 0.0
-    here = chain.from_iterable(map(Worker(*arguments).run_part, parts))
-    for _ in chain(
-        [None], here if ray is None else _by_ray(parts, arguments, ray, workers)
-    ):
-        start = time.monotonic()
-        if progress is not None and is_first and start >= earliest:
-            progress(sum(map(len, tables.ended(folder))), len(every))
-            # To count costs little.
-            earliest = time.monotonic() + 20 * (time.monotonic() - start)
+    all_jobs = read_jobs(jobs, model=model, dtype=dtype)
+    folder = tables.claim(out, all_jobs, batch)
+    units = in_units(all_jobs, batch)[number - 1 :: count]
+    total = sum(map(len, units))
+    for unit in units:
+        for job in unit:  # those that failed run again
+            tables.failure_file(folder, job).unlink(missing_ok=True)
+    rows = [{"unit": msgspec.json.encode(unit)} for unit in units]
+    arguments = (folder.resolve(), device, dtype, pages)
+    if ray is None:
+        results = map(Worker(*arguments), rows)
+    else:
+        results = _by_ray(rows, arguments, ray, workers)
+    ended = 0
+    for row in chain([{"jobs": 0}], results):
+        ended += row["jobs"]
+        if progress is not None:
+            progress(ended, total)
     # The launcher ends all processes if the first ends with an error.
     if state is not None:
         state.wait_for_everyone()
     done, failed = map(len, tables.ended(folder))
-    pending = len(every) - done - failed
-    if is_first and not pending:
-        tables.write_tables(folder, every)
+    pending = len(all_jobs) - done - failed
+    if not pending and (state is None or state.is_main_process):
+        tables.write_tables(folder, all_jobs)
     return SweepResult(folder, done, failed, pending)
 
 
 def _by_ray(
-    parts: list[Any], arguments: Any, address: str, workers: int | None
-) -> Iterator[Any]:
-    """Run parts in a pool of Ray's actors, and yield something after each.
+    rows: list[dict[str, Any]],
+    arguments: Any,
+    address: str,
+    workers: int | None,
+) -> Iterator[dict[str, Any]]:
+    """Run units in a pool of Ray's actors, and yield the row of each.
 
-    Ray starts an actor that has died again, and runs its part again.
+    Ray starts an actor that has died again, and runs its unit again.
     """
     import ray
     import ray.data
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
-    ray.init(None if address == "local" else address, ignore_reinit_error=True, **quiet)
+    ray.init(
+        None if address == "local" else address,
+        ignore_reinit_error=True,
+        **quiet,
+    )
     ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     gpus = ray.cluster_resources().get("GPU", 0)
     pool = workers or int(gpus) or 1
-    rows = [
-        {"part": json.dumps([[asdict(job) for job in unit] for unit in p])}
-        for p in parts
-    ]
     yield from (
         ray.data.from_items(rows, override_num_blocks=min(len(rows), 10_000))
         .map(
@@ -201,24 +194,16 @@ class Worker:
     device: Device
     dtype: Dtype
     pages: bool
-    shards: bool
-    _model: tuple[str | None, Any] | None = field(default=None, init=False)
+    _pipes: dict[str | None, Any] = field(default_factory=dict, init=False)
     _largest: dict[tuple[str | None, str], int] = field(
         default_factory=dict, init=False
     )
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Run the part in a row of Ray's data."""
-        units = [[Job(**job) for job in unit] for unit in json.loads(row["part"])]
-        return {"units": len(list(self.run_part(units)))}
-
-    def run_part(self, units: Sequence[Sequence[Job]]) -> Iterator[None]:
-        """Run units, yield after each, and pack their maps if these belong into a shard."""
-        for unit in units:
-            self.run(unit)
-            yield
-        if self.shards:
-            tables.pack(self.folder, [job for unit in units for job in unit])
+        """Run the unit in a row, and return the number of its jobs as a row."""
+        unit = msgspec.json.decode(row["unit"], type=list[Job])
+        self.run(unit)
+        return {"jobs": len(unit)}
 
     def run(self, unit: Sequence[Job]) -> None:
         """Run the jobs of a unit that have no result, in one call of the pipeline.
@@ -243,14 +228,19 @@ class Worker:
         self.run(unit[half:])
 
     def _run(self, unit: Sequence[Job]) -> None:
-        if self._model is None or self._model[0] != unit[0].model:
-            self._model = None  # the memory is free before the next model is loaded
-            pipe = loading.load(unit[0].model, device=self.device, dtype=self.dtype)
+        model = unit[0].model
+        if model not in self._pipes:
+            self._pipes.clear()  # the memory is free before the next model is loaded
+            pipe = loading.load(
+                model,
+                device=self.device,
+                dtype=self.dtype,
+            )
             pipe.set_progress_bar_config(disable=True)
-            self._model = unit[0].model, pipe
+            self._pipes[model] = pipe
         with record_warnings() as warnings:
             start = time.perf_counter()
-            results = _results(self._model[1], unit)
+            results = _results(self._pipes[model], unit)
             seconds = (time.perf_counter() - start) / len(unit)
         for job, result in zip(unit, results, strict=True):
             target = tables.run_folder(self.folder, job)
@@ -272,21 +262,17 @@ class Worker:
             **asdict(job),
             "error": type(error).__name__,
             "message": str(error),
-            "traceback": None
-            if isinstance(error, HeedmapError)
-            else traceback.format_exc(),
+            "traceback": traceback.format_exc(),
         }
         with tables.whole_file(tables.failure_file(self.folder, job)) as partial:
             partial.write_text(json.dumps(failure) + "\n", encoding="utf-8")
 
 
 def _results(pipe: Any, unit: Sequence[Job]) -> Sequence[Run | EditResult]:
-    first = unit[0]
-    if first.task != "generate":
-        return [TASKS[first.task](pipe, **first.arguments)]
+    task, arguments = json.loads(unit[0].shape)
+    if task != "generate":
+        return [TASKS[task](pipe, **unit[0].arguments)]
     prompts = [job.arguments["prompt"] for job in unit]
     seeds = [job.arguments["seed"] for job in unit]
-    shared = first.arguments.keys() - {"prompt", "seed"}
-    given = {name: first.arguments[name] for name in shared}
-    options, _ = resolve_options(generate, pipe, None, given)
+    options, _ = resolve_options(generate, pipe, None, arguments)
     return generate_batch(pipe, prompts, seeds, options)[0]

@@ -3,7 +3,6 @@
     sweep.json                    which sweep the folder holds
     runs/<ab>/<abcdef…>/          a job's result, as its task saves it, with `row.json`
     failed/<abcdef…>.json         a job that failed at its last attempt
-    shards/00000001.tar           the maps of results, if they are packed
     results.parquet, failed.jsonl the rows of all jobs, and those that failed
 
 The two tables are made of the other files when no job is left, so any process can die before.
@@ -13,11 +12,9 @@ import hashlib
 import json
 import os
 import secrets
-import shutil
-import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +34,23 @@ from heedmap.text.words import Word
 
 FAILURES = "failed.jsonl"
 ROW = "row.json"
-SHARDS = "shards"
-JOBS_A_SHARD = 100
+_SETTINGS = (
+    "model",
+    "prompt",
+    "negative",
+    "seed",
+    "steps",
+    "guidance",
+)
 
 
-def claim(out: str | Path, jobs: Sequence[Job], settings: Mapping[str, Any]) -> Path:
+def claim(out: str | Path, jobs: Sequence[Job], batch: int) -> Path:
     """Make the folder of a sweep, or raise a RunError unless it holds this sweep; return it."""
     folder = path_of(out)
     file = folder / "sweep.json"
     ids = hashlib.sha256("".join(job.id for job in jobs).encode())
-    data = json.dumps(
-        {"jobs": len(jobs), "sha256": ids.hexdigest(), **settings}
-    ).encode()
+    sweep = {"sha256": ids.hexdigest(), "batch": batch}
+    data = json.dumps(sweep).encode()
     try:
         with whole_folder(folder) as partial:
             (partial / file.name).write_bytes(data)
@@ -87,6 +89,58 @@ def whole_file(path: Path) -> Iterator[Path]:
     os.replace(partial, path)
 
 
+def row_of(
+    job: Job,
+    result: Run | EditResult,
+    seconds: float,
+    warnings: Sequence[str],
+) -> dict[str, Any]:
+    """Return the row of a job as plain JSON types: its settings, its image and its maps.
+
+    An edit's row is that of the edited image; its change is measured against the source.
+    """
+    if isinstance(result, EditResult):
+        run = result.edited
+        image = "edited/image.png"
+        change = result.report.change
+        changes = {
+            "moved": result.report.moved,
+            "mse_inside": change.inside.mse,
+            "mse_outside": change.outside.mse,
+            "ssim_outside": change.outside.ssim,
+        }
+    else:
+        run = result
+        image = "image.png"
+        changes = {}
+    settings = run.settings
+    maps = run.maps.without_shared_scale()
+    size = run.image.size
+    picture = settings.located.size if settings.located else size
+    return {
+        **{name: getattr(job, name) for name in ("id", "line", "task")},
+        **{name: getattr(settings, name) for name in _SETTINGS},
+        "source": job.arguments.get("source"),
+        "width": size[0],
+        "height": size[1],
+        "arguments": json.dumps(
+            job.arguments,
+            sort_keys=True,
+            ensure_ascii=False,
+        ),
+        "image": image,
+        "sha256": digest_of(run.image),
+        "words": [_word_row(word, maps.at(word.number)) for word in maps.words],
+        "truths": [
+            {"word": word, **_overlap(maps[word], truth(where, word, picture, size))}
+            for word, where in job.truths.items()
+        ],
+        **changes,
+        "warnings": list(warnings),
+        "seconds": round(seconds, 3),
+    }
+
+
 def _word_row(word: Word, heat: HeatMap) -> dict[str, Any]:
     return {
         "number": word.number,
@@ -97,96 +151,21 @@ def _word_row(word: Word, heat: HeatMap) -> dict[str, Any]:
     }
 
 
-def row_of(
-    job: Job, result: Run | EditResult, seconds: float, warnings: Sequence[str]
-) -> dict[str, Any]:
-    """Return the row of a job as plain JSON types: its settings, its image and its maps.
-
-    An edit's row is that of the edited image; its change is measured against the source.
-    """
-    if isinstance(result, EditResult):
-        run = result.edited
-        report = result.report
-        image = "edited/image.png"
-    else:
-        run = result
-        report = None
-        image = "image.png"
-    names = ("model", "prompt", "negative", "seed", "steps", "guidance")
-    maps = run.maps.without_shared_scale()
-    size = run.image.size
-    own = run.settings.located.size if run.settings.located else size
-    return {
-        **{name: getattr(job, name) for name in ("id", "line", "task")},
-        **{name: getattr(run.settings, name) for name in names},
-        "source": job.arguments.get("source"),
-        "width": size[0],
-        "height": size[1],
-        "arguments": json.dumps(job.arguments, sort_keys=True, ensure_ascii=False),
-        "image": image,
-        "sha256": digest_of(run.image),
-        "words": [_word_row(word, maps.at(word.number)) for word in maps.words],
-        "truths": [
-            {"word": word, **_overlap(maps[word], truth(where, word, own, size))}
-            for word, where in job.truths.items()
-        ],
-        "moved": report and report.moved,
-        "mse_inside": report and report.change.inside.mse,
-        "mse_outside": report and report.change.outside.mse,
-        "ssim_outside": report and report.change.outside.ssim,
-        "warnings": list(warnings),
-        "seconds": round(seconds, 3),
-    }
-
-
 def _overlap(heat: HeatMap, mask: np.ndarray) -> dict[str, Any]:
     """Compare a word's mask, and its map from the middle of its range on, with bool (H, W)."""
     x, y = heat.peak
     low = float(heat.values.min())
     high = float(heat.values.max())
     upper = resize_map(heat.values, heat.size) >= low + MASK_THRESHOLD * (high - low)
-    iou, map_iou = (
-        float((one & mask).sum() / max((one | mask).sum(), 1))
-        for one in (heat.mask(), upper)
-    )
-    return {"pointing": bool(mask[y, x]), "iou": iou, "map_iou": map_iou}
-
-
-def pack(folder: Path, jobs: Sequence[Job]) -> None:
-    """Move the maps of results into a tar file, their shard.
-
-    A result is a sample of WebDataset: `<id>.maps.safetensors` (of an edit
-    `<id>.edited.maps.safetensors` and so on), and its row, `<id>.json`. Maps are deleted when the
-    shard is complete. A result that the shard already has is not added again.
-    """
-    shard = folder / SHARDS / f"{jobs[0].line:08}.tar"
-    maps = {
-        job.id: sorted(run_folder(folder, job).rglob("*.safetensors")) for job in jobs
+    return {
+        "pointing": bool(mask[y, x]),
+        "iou": _iou(heat.mask(), mask),
+        "map_iou": _iou(upper, mask),
     }
-    if not any(maps.values()):
-        return
-    # Of a process that was killed.
-    for partial in shard.parent.glob(f".{shard.name}.tmp-*"):
-        partial.unlink()
-    with whole_file(shard) as partial:
-        if shard.exists():
-            shutil.copyfile(shard, partial)
-        with tarfile.open(partial, "a") as tar:
-            packed = _keys(tar)
-            for job in jobs:
-                if maps[job.id] and job.id not in packed:
-                    place = run_folder(folder, job)
-                    for path in maps[job.id]:
-                        tar.add(
-                            path, ".".join([job.id, *path.relative_to(place).parts])
-                        )
-                    tar.add(place / ROW, f"{job.id}.json")
-    for path in chain(*maps.values()):
-        path.unlink()
 
 
-def _keys(shard: tarfile.TarFile) -> set[str]:
-    return {name.partition(".")[0] for name in shard.getnames()}
+def _iou(first: np.ndarray, second: np.ndarray) -> float:
+    return float((first & second).sum() / max((first | second).sum(), 1))
 
 
 def write_tables(folder: Path, jobs: Sequence[Job]) -> None:
@@ -209,16 +188,13 @@ def write_tables(folder: Path, jobs: Sequence[Job]) -> None:
 
 
 def _rows(folder: Path, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
-    shards: dict[str, str] = {}
-    for path in folder.glob(f"{SHARDS}/[!.]*"):
-        with tarfile.open(path) as shard:
-            shards |= dict.fromkeys(_keys(shard), f"{SHARDS}/{path.name}")
     for job in jobs:
         place = run_folder(folder, job)
         row = json.loads((place / ROW).read_bytes())
         name = place.relative_to(folder)
-        row |= {"folder": name.as_posix(), "image": (name / row["image"]).as_posix()}
-        yield {**row, "shard": shards.get(job.id)}
+        row["folder"] = name.as_posix()
+        row["image"] = (name / row["image"]).as_posix()
+        yield row
 
 
 def schema() -> Any:
@@ -227,12 +203,27 @@ def schema() -> Any:
 
     example = {
         **dict.fromkeys(("id", "task", "model", "prompt", "source", "negative"), ""),
-        **dict.fromkeys(("arguments", "folder", "image", "shard", "sha256"), ""),
+        **dict.fromkeys(("arguments", "folder", "image", "sha256"), ""),
         **dict.fromkeys(("line", "seed", "steps", "width", "height"), 0),
         **dict.fromkeys(("guidance", "moved", "seconds"), 0.0),
         **dict.fromkeys(("mse_inside", "mse_outside", "ssim_outside"), 0.0),
-        "words": [{"number": 0, "word": "", "extremum": 0.0, "mean": 0.0, "peak": [0]}],
-        "truths": [{"word": "", "pointing": False, "iou": 0.0, "map_iou": 0.0}],
+        "words": [
+            {
+                "number": 0,
+                "word": "",
+                "extremum": 0.0,
+                "mean": 0.0,
+                "peak": [0],
+            }
+        ],
+        "truths": [
+            {
+                "word": "",
+                "pointing": False,
+                "iou": 0.0,
+                "map_iou": 0.0,
+            }
+        ],
         "warnings": [""],
     }
     return Table.from_pylist([example]).schema
