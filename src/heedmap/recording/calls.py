@@ -647,17 +647,17 @@ class Call:
             self.recording("outputs", image).arrays if similar and similar.ran else ()
         )
         return Recording(
-            layers,
-            tuple(arrays),
-            keep,
-            tuple(record.timesteps.values()),
-            tuple(record.sums.tokens[image]),
-            record.tables[image],
-            self.latent,
-            (w * side, h * side),
-            None if refined is None else refined.value(image),
-            self.spec.share_of if self.family.is_joint else None,
-            outputs,
+            layers=layers,
+            keep=keep,
+            timesteps=tuple(record.timesteps.values()),
+            positions=tuple(record.sums.tokens[image]),
+            table=record.tables[image],
+            latent=self.latent,
+            size=(w * side, h * side),
+            arrays=tuple(arrays),
+            refined=None if refined is None else refined.value(image),
+            share_of=self.spec.share_of if self.family.is_joint else None,
+            outputs=outputs,
         )
 
 
