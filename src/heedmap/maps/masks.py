@@ -215,8 +215,8 @@ def suppress_rivals(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     if len(maps) < 2:
         return maps
     strength = np.array([_height(one) for one in plain]) ** SHARPNESS
-    order = np.sort(strength, axis=0)
-    rivals = np.where(strength < order[-1], order[-1], order[-2])
+    *_, second, first = np.sort(strength, axis=0)
+    rivals = np.array(np.where(strength < first, first, second), np.float64)
     # Where nothing stands out, nothing is lost.
     loss = rivals / np.maximum(strength + rivals, np.finfo(np.float64).tiny)
     return (maps * (1 - loss)).astype(np.float32)
@@ -276,7 +276,7 @@ class Segments:
     def shares(self) -> tuple[float, ...]:
         """The share of the image that each phrase has, 0 to 1; the rest is background."""
         counts = np.bincount(self.labels.ravel(), minlength=len(self.names) + 1)
-        return tuple(float(count) / self.labels.size for count in counts[1:])
+        return tuple((counts[1:] / self.labels.size).tolist())
 
     def indexed(self) -> Image.Image:
         """Return an image of mode "P": its pixels are the labels, its palette their colours."""

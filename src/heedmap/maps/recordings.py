@@ -404,16 +404,17 @@ class Selection:
     def with_layers(self, layers: Any, resolution: Any) -> "Selection":
         """Keep the layers that fit a filter, and a grid (h, w) or its short side."""
         self._check_kept("layer")
-        wanted = "*" if layers is None else layers
         grid = np.asarray(resolution).tolist()
-        before = {i: self.recording.layers[i] for i in self.layer_numbers}
-        numbers = [i for i, layer in before.items() if layer_fits(layer, wanted)]
-        if grid is not None:
-            grids = {i: layer.grid for i, layer in before.items()}
-            numbers = [i for i in numbers if grid in (min(grids[i]), [*grids[i]])]
+        numbers: list[int] = []
+        for i in self.layer_numbers:
+            layer = self.recording.layers[i]
+            is_of_grid = grid in (None, min(layer.grid), [*layer.grid])
+            if is_of_grid and (layers is None or layer_fits(layer, layers)):
+                numbers.append(i)
         if not numbers:
-            parts = {layer.name: layer.part for layer in before.values()}
-            sides = sorted({min(layer.grid) for layer in before.values()})
+            before = [self.recording.layers[i] for i in self.layer_numbers]
+            parts = {layer.name: layer.part for layer in before}
+            sides = sorted({min(layer.grid) for layer in before})
             raise SelectionError(
                 f"no layer matches layers={quoted(layers)}, resolution={quoted(resolution)}: "
                 f"available are {layers_there(parts, str(layers))}, with "
@@ -446,29 +447,26 @@ class Selection:
                 f"with keep={keep} (--keep {','.join(keep)})"
             )
 
-    def mean_of(self, positions: Iterable[int]) -> np.ndarray:
+    def mean_of(self, positions: Sequence[int]) -> np.ndarray:
         """Return the mean over the selection of the summed probabilities of tokens: (h, w)."""
-        recording = self.recording
-        positions = list(positions)
-        if not recording.arrays:
+        if not self.recording.arrays:
             raise NothingRecordedError(
                 "nothing was recorded: run the pipeline inside of the trace"
             )
-        missing = [p for p in positions if p not in recording.columns]
-        if missing:
+        column_of = self.recording.columns
+        if not column_of.keys() >= set(positions):
             raise SelectionError(
-                f"the tokens {missing} were not recorded, but {list(recording.columns)}: record "
+                f"not all tokens of {positions} were recorded, but {list(column_of)}: record "
                 "with tokens='all' for all"
             )
-        columns = [recording.columns[p] for p in positions]
-        w, h = cells(recording.latent)
+        columns = [column_of[position] for position in positions]
+        w, h = cells(self.recording.latent)
         total = np.zeros((h, w), dtype=np.float32)
         for grid, sums in self._sums.items():
             # Pillow's bilinear filter widens when it shrinks: no cell of a finer grid is skipped.
             plane = np.ascontiguousarray(sums[:, columns].sum(axis=-1).reshape(grid))
-            total += np.asarray(
-                Image.fromarray(plane).resize((w, h), Image.Resampling.BILINEAR)
-            )
+            large = Image.fromarray(plane).resize((w, h), Image.Resampling.BILINEAR)
+            total += np.asarray(large)
         return total / np.float32(len(self.layer_numbers))
 
     def magnitude_of(self, words: Iterable[Word]) -> np.ndarray:
@@ -481,8 +479,9 @@ class Selection:
     def extremes(self) -> tuple[float, float]:
         """The lowest and the highest value among the maps of all words."""
         maps = [self.mean_of(word.tokens) for word in self.recording.table.read_words]
-        low = min((float(m.min()) for m in maps), default=0.0)
-        return low, max((float(m.max()) for m in maps), default=1.0)
+        low = min([float(values.min()) for values in maps], default=0.0)
+        high = max([float(values.max()) for values in maps], default=1.0)
+        return low, high
 
     @cached_property
     def _sums(self) -> dict[tuple[int, int], np.ndarray]:
@@ -493,13 +492,13 @@ class Selection:
         sums: dict[tuple[int, int], np.ndarray] = {}
         for i in self.layer_numbers:
             part = self.recording.arrays[i]
-            grid = self.recording.layers[i].grid
             if self.steps is not None:
                 part = part[list(self.steps)]
             if self.heads is not None:
                 part = part[:, list(self.heads)]
             mean = part.mean(axis=(0, 1), dtype=np.float32)
-            sums[grid] = sums[grid] + mean if grid in sums else mean
+            grid = self.recording.layers[i].grid
+            sums[grid] = sums.get(grid, 0) + mean
         return sums
 
 
