@@ -30,7 +30,6 @@ from heedmap.maps.recordings import (
     Selection,
 )
 from heedmap.options import MASK_THRESHOLD, SHARES, Share
-from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
 
 if TYPE_CHECKING:
@@ -67,11 +66,11 @@ class HeatMap:
         image: the image, if known.
         shared: the lowest and the highest value among the maps of all the prompt's words in the
             selection.
-        tokens: the positions of the word's tokens; empty for a share or a single token.
+        tokens: the positions of the word's tokens; empty for a single token.
         recording: the recording whose phrases its masks are made of; None if they are made of the
             map itself.
         refined: True if self-attention refined the map.
-        share_of: "all", "text" or "outputs", as in `Recording`; None also of a share.
+        share_of: "all", "text" or "outputs", as in `Recording`.
     """
 
     label: str
@@ -360,31 +359,6 @@ class HeatMaps:
         heat = self._map("", (position,))
         label = self.tokens.tokens[position].text
         return replace(heat, label=label, tokens=(), recording=None)
-
-    def share(self, query: str) -> HeatMap:
-        """Return the share of a word or phrase among the content words at each position: 0 to 1.
-
-        Most attention goes to the start token, by another amount at each position; a share among
-        the words alone removes that. Words such as "the" and "of" do not count, unless they are in
-        the query. The magnitude of each word's own map counts, since a word of negative weight acts
-        by taking away. Where no word is attended to, the share is 0.
-
-        Raises:
-            WordError: if the prompt has no such word, or the model did not read it.
-        """
-        tokens = set(self.tokens.find(query))
-        words = [word for word in self.words if tokens.issuperset(word.tokens)]
-        content = [word for word in self.words if is_content(word.text)]
-        part = self._part.magnitude_of(words)
-        # Even rounded it is not below `part`.
-        total = part + self._part.magnitude_of(w for w in content if w not in words)
-        return HeatMap(
-            self.tokens.name_of(query),
-            np.divide(part, total, out=np.zeros_like(part), where=total > 0),
-            self.recording.size,
-            self.image,
-            refined=self._whole is not None,
-        )
 
     def select(
         self,
