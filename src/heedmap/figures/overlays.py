@@ -49,14 +49,24 @@ def png(image: Image.Image, text: PngInfo | None = None) -> bytes:
     """Return an image as the bytes of a PNG file, with text chunks if given."""
     file = io.BytesIO()
     # At 6, Pillow's own, twice as slow.
-    image.save(file, "PNG", compress_level=4, pnginfo=text)
+    image.save(
+        file,
+        "PNG",
+        compress_level=4,
+        pnginfo=text,
+    )
     return file.getvalue()
 
 
 def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:
     """Enlarge an image (RGB, Lanczos) by a whole number until its short side is long enough."""
     rgb = to_rgb(image)
-    enough = check_int("short_side", short_side, least=1, most=MAX_SIDE)
+    enough = check_int(
+        "short_side",
+        short_side,
+        least=1,
+        most=MAX_SIDE,
+    )
     times = math.ceil(enough / min(rgb.size))
     return rgb.resize((rgb.width * times, rgb.height * times), Image.Resampling.LANCZOS)
 

@@ -112,7 +112,13 @@ def draw_panels(
         heights += [high, 4 + max(below[start : start + columns]) + _GAP]
     heights[-1] -= _GAP
     body = columns * (across + _GAP) - _GAP, sum(heights)
-    figure, place = _figure(body, title, note, len(bars), width=width)
+    figure, place = _figure(
+        body,
+        title,
+        note,
+        len(bars),
+        width=width,
+    )
     grid = figure.add_gridspec(
         len(heights),
         columns,
@@ -126,7 +132,12 @@ def draw_panels(
         ax = figure.add_subplot(grid[2 * row, column], xticks=[], yticks=[])
         ax.imshow(_fitted(panel.picture, (2 * wide, 2 * high)))
         ax.spines[:].set_visible(False)
-        ax.set_xlabel(captions[number], labelpad=3, size=size, color=_INK)
+        ax.set_xlabel(
+            captions[number],
+            labelpad=3,
+            size=size,
+            color=_INK,
+        )
         ax.annotate(
             notes[number],
             (0.5, 0),
@@ -151,9 +162,23 @@ def outline(figure: "Figure", label: str, box: Sequence[float], width: int) -> N
     axes = figure.axes[0]
     scale = axes.images[0].get_size()[1] / width
     x0, y0, x1, y1 = (side * scale for side in box)
-    frame = Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, ec=_BOX, lw=1.5)
+    frame = Rectangle(
+        (x0, y0),
+        x1 - x0,
+        y1 - y0,
+        fill=False,
+        ec=_BOX,
+        lw=1.5,
+    )
     axes.add_patch(frame)
-    text = axes.text(x0, y0, label, va="top", size=_NOTE, color="white")
+    text = axes.text(
+        x0,
+        y0,
+        label,
+        va="top",
+        size=_NOTE,
+        color="white",
+    )
     text.set(family=_fonts(), parse_math=False, bbox={"fc": _BOX, "lw": 0, "pad": 1})
 
 
@@ -195,7 +220,14 @@ def draw_table(
     sides = len(columns) * across - 2 * gap, len(rows) * down - 2 * gap
     whole = Image.new("RGB", sides, "white")
     body = margin + whole.width / 2, head + whole.height / 2
-    figure, place = _figure(body, title, note, len(bars), (margin, head), width)
+    figure, place = _figure(
+        body,
+        title,
+        note,
+        len(bars),
+        (margin, head),
+        width,
+    )
     ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
     for number, (_, row) in enumerate(rows):
         y = number * down + high
@@ -205,13 +237,25 @@ def draw_table(
             if isinstance(cell, str):
                 text = wrap(cell, wide, 0.8 * size)
                 style = {"size": 0.8 * size, "color": _SOFT}
-                ax.text(x, y, text, ha="center", va="center", **style)
+                ax.text(
+                    x,
+                    y,
+                    text,
+                    ha="center",
+                    va="center",
+                    **style,
+                )
             else:
                 small = _fitted(cell, (2 * wide, 2 * high))
                 whole.paste(small, (x - small.width // 2, y - small.height // 2))
     ax.imshow(whole)
     ax.spines[:].set_visible(False)
-    ax.tick_params(length=0, pad=3, labelcolor=_INK, labelsize=size)
+    ax.tick_params(
+        length=0,
+        pad=3,
+        labelcolor=_INK,
+        labelsize=size,
+    )
     ax.xaxis.tick_top()
     ax.set_xticks([x * across + wide for x in range(len(columns))], above)
     ax.set_yticks([y * down + high for y in range(len(rows))], labels)
@@ -300,8 +344,20 @@ def _figure(
     height = top + body[1] + foot
     figure = Figure((width / 72, height / 72), dpi=144, facecolor="white")
     corner = {"x": _MARGIN / width, "ha": "left", "va": "top"}
-    figure.suptitle(title, y=1 - _MARGIN / height, size=_TITLE, color=_INK, **corner)
-    figure.text(s=note, y=1 - head / height, size=_NOTE, color=_SOFT, **corner)
+    figure.suptitle(
+        title,
+        y=1 - _MARGIN / height,
+        size=_TITLE,
+        color=_INK,
+        **corner,
+    )
+    figure.text(
+        s=note,
+        y=1 - head / height,
+        size=_NOTE,
+        color=_SOFT,
+        **corner,
+    )
     start = (width - body[0]) / 2
     return figure, {
         "left": (start + inset[0]) / width,
@@ -324,21 +380,42 @@ def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
             name = f"{name.removesuffix(' probability')} · signed weight"
         ramp = np.linspace(low, 1, 256)[None]
         if bar.alone:
-            colours = heat(ramp, (256, 1), low=low, high=1)
+            colours = heat(
+                ramp,
+                (256, 1),
+                low=low,
+                high=1,
+            )
         else:
             grey = Image.new("RGB", (256, 1), (176, 176, 176))
-            colours = overlay(grey, ramp, low=low, high=1)
+            colours = overlay(
+                grey,
+                ramp,
+                low=low,
+                high=1,
+            )
         bottom = _MARGIN + number * _BAR + 12
         corner = _MARGIN / width, bottom / height
         ax = figure.add_axes((*corner, 110 / width, 7 / height))
         ax.imshow(colours, extent=(0, 1, 0, 1), aspect="auto")
         ax.spines[:].set_visible(False)
-        ax.tick_params(length=0, pad=2, labelcolor=_SOFT, labelsize=_NOTE)
+        ax.tick_params(
+            length=0,
+            pad=2,
+            labelcolor=_SOFT,
+            labelsize=_NOTE,
+        )
         ax.set(xticks=(0, 1), xticklabels=ends, yticks=())
         for label, side in zip(ax.get_xticklabels(), ("left", "right"), strict=True):
             label.set_horizontalalignment(side)
         name = wrap(name, width - 2 * _MARGIN, _NOTE)
-        ax.set_title(name, loc="left", pad=3, size=_NOTE, color=_SOFT)
+        ax.set_title(
+            name,
+            loc="left",
+            pad=3,
+            size=_NOTE,
+            color=_SOFT,
+        )
     for text in figure.findobj(Text):
         text.set(family=_fonts(), parse_math=False, usetex=False)
     return figure

@@ -157,8 +157,18 @@ class HeatMap:
         blank = Image.new("RGB", self.size)
         base = overlays.enlarge(image or blank, short_side=short_side)
         if image is None:
-            return overlays.heat(self.values, base.size, low=low, high=high)
-        return overlays.overlay(base, self.values, low=low, high=high)
+            return overlays.heat(
+                self.values,
+                base.size,
+                low=low,
+                high=high,
+            )
+        return overlays.overlay(
+            base,
+            self.values,
+            low=low,
+            high=high,
+        )
 
     def figure(self, *, scale: Scale = "word") -> "Figure":
         """Draw the heat over the image, or alone if none is known, with a bar of its `scale`."""
@@ -183,11 +193,22 @@ class HeatMap:
             The pixels; `figure.colorbar` makes a bar of the heat's colours.
         """
         low, high = self.value_range(scale)
-        pixels = np.asarray(self.render(low, high, image=image, short_side=1))
+        pixels = np.asarray(
+            self.render(
+                low,
+                high,
+                image=image,
+                short_side=1,
+            )
+        )
         ax.set_axis_off()
         colours = overlays.colormap(low)
         return cast(Any, ax).imshow(
-            pixels, colours, vmin=low, vmax=high, origin="upper"
+            pixels,
+            colours,
+            vmin=low,
+            vmax=high,
+            origin="upper",
         )
 
     def _repr_png_(self) -> bytes:
@@ -358,7 +379,12 @@ class HeatMaps:
         """
         heat = self._map("", (position,))
         label = self.tokens.tokens[position].text
-        return replace(heat, label=label, tokens=(), recording=None)
+        return replace(
+            heat,
+            label=label,
+            tokens=(),
+            recording=None,
+        )
 
     def select(
         self,

@@ -451,7 +451,13 @@ def segmented(
         np.maximum(greatest, soft, out=greatest)
     labels[greatest < threshold] = 0
     labels.flags.writeable = False
-    return Segments(tuple(names), labels, image, table.prompt, threshold)
+    return Segments(
+        tuple(names),
+        labels,
+        image,
+        table.prompt,
+        threshold,
+    )
 
 
 def _box(mask: np.ndarray) -> list[int] | None:

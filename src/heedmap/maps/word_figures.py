@@ -56,7 +56,12 @@ def timeline(
             f"word is {quoted(word)}: expected a word, or a list of words"
         )
     if width is not None:
-        width = 72 * check_float("width", width, least=2, most=100)
+        width = 72 * check_float(
+            "width",
+            width,
+            least=2,
+            most=100,
+        )
     maps = resized(maps, SIDE)
     steps = _spread(maps.steps, frames)
     rows = [_by_step(maps, one, scale) for one in words]
@@ -159,7 +164,12 @@ def layers_by_heads(
             notes = ["{1}×{0} cells".format(*layer.grid) for layer in maps.layers]
         panels = _panels(maps, captions, _images(heats, ends), notes)
         note = f"{plural(len(heats), names[0])} · {note}"
-        return plots.draw_panels(panels, title=title, note=note, bars=bars)
+        return plots.draw_panels(
+            panels,
+            title=title,
+            note=note,
+            bars=bars,
+        )
     table = [
         (layer.short, _images(row, ends))
         for layer, row in zip(maps.layers, rows, strict=True)
