@@ -456,8 +456,8 @@ class Selection:
         column_of = self.recording.columns
         if not column_of.keys() >= set(positions):
             raise SelectionError(
-                f"not all tokens of {positions} were recorded, but {list(column_of)}: record "
-                "with tokens='all' for all"
+                f"not all tokens of {quoted(positions)} were recorded: record with "
+                "tokens='all' for all"
             )
         columns = [column_of[position] for position in positions]
         w, h = cells(self.recording.latent)
