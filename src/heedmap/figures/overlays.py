@@ -179,8 +179,7 @@ def _scaled(
 
     A scale that begins below 0 is centred on 0.
     """
-    if low < 0:
-        low, high = centred(low, high)
+    low, high = centred(low, high) if low < 0 else (float(low), float(high))
     spread = resize_map(values, size).astype(np.float64)
     if is_constant(low, high):
         return np.full_like(spread, 0.5 if low < 0 else 0)
