@@ -78,7 +78,7 @@ def recording(
         arrays.append((scores / scores.sum(-1, keepdims=True)).astype(np.float32))
     timesteps = tuple(float(t) for t in range(900, 900 - steps, -1))
     return Recording(
-        layers, tuple(arrays), frozenset(keep), timesteps, positions, table, latent, (w * 8, h * 8),
+        layers, frozenset(keep), timesteps, positions, table, latent, (w * 8, h * 8), tuple(arrays),
     )  # fmt: skip
 
 
@@ -287,8 +287,8 @@ def stable_diffusion(
     pixels = random.integers(0, 256, (64, 64, 3), dtype=np.uint8)
     image = Image.fromarray(pixels).resize((8 * side, 8 * side), Image.Resampling.BICUBIC)
     recording = Recording(
-        tuple(layers), tuple(arrays), keep, tuple(np.linspace(981, 1, steps).tolist()), positions,
-        table, (side, side), image.size,
+        tuple(layers), keep, tuple(np.linspace(981, 1, steps).tolist()), positions, table,
+        (side, side), image.size, tuple(arrays),
     )  # fmt: skip
     settings = settings_of(
         prompt=prompt, text=prompt, negative=None, seed=7, steps=steps, guidance=7.5,

@@ -107,20 +107,6 @@ def test_a_hot_cell_keeps_its_place_in_the_map():
     assert 3 * 8 <= y < 4 * 8
 
 
-@pytest.mark.parametrize(
-    ("values", "query", "share"),
-    [
-        ({"house": 0.1, "sea": -0.3}, "house", 0.25),  # 0.1 / (0.1 + 0.3)
-        ({"house": 0.2, "sea": -0.1, "at": 9.0}, "house sea", 1.0),  # "at" is no content
-        ({"house": 0.2, "at": -0.6}, "at", 0.75),  # but it is in the query
-        ({"house": 0.0, "sea": 0.0}, "sea", 0.0),
-    ],
-)
-def test_a_words_share_is_among_the_magnitudes_of_content_words(values, query, share):
-    maps = maps_of_numbers(values)
-    np.testing.assert_allclose(maps.share(query).values, share, rtol=1e-5)
-
-
 # --- selections -------------------------------------------------------------------------------
 
 
@@ -200,7 +186,7 @@ def test_refined_maps_have_the_same_interface():
     np.testing.assert_allclose(refined["sea"].values, numbers[sea].sum(), rtol=1e-6)
     assert refined["sea"].values.shape == maps["sea"].values.shape
     assert refined["sea"].shared == refined["house"].shared != maps["sea"].shared
-    assert refined["sea"].refined and refined.share("sea").refined and not maps["sea"].refined
+    assert refined["sea"].refined and not maps["sea"].refined
     part = maps.select(steps=0)
     for ask in (
         lambda: refined.select("up"),

@@ -155,7 +155,6 @@ def test_a_selections_mask_is_cut_without_rivals():
     for own, values in (
         (of_old["red"], of_old["red"].values),
         (maps.token(token), maps.token(token).values),
-        (maps.share("red"), maps.share("red").values),
     ):
         large = np.asarray(Image.fromarray(values).resize((128, 128), Image.Resampling.BILINEAR))
         expected = (large - values.min()) / np.ptp(values)

@@ -7,7 +7,7 @@ import base64
 import html
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from PIL import Image, ImageColor
 from PIL.PngImagePlugin import PngInfo
 
 from heedmap.checks import check_int, is_constant
-from heedmap.errors import ArgumentError, plural, quoted
+from heedmap.errors import ArgumentError, quoted
 from heedmap.io.reading import MAX_SIDE
 from heedmap.io.schemas import StepSource
 from heedmap.io.writing import put_file
@@ -49,24 +49,33 @@ def png(image: Image.Image, text: PngInfo | None = None) -> bytes:
     """Return an image as the bytes of a PNG file, with text chunks if given."""
     file = io.BytesIO()
     # At 6, Pillow's own, twice as slow.
-    image.save(file, "PNG", compress_level=4, pnginfo=text)
+    image.save(
+        file,
+        "PNG",
+        compress_level=4,
+        pnginfo=text,
+    )
     return file.getvalue()
 
 
 def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:
     """Enlarge an image (RGB, Lanczos) by a whole number until its short side is long enough."""
     rgb = to_rgb(image)
-    enough = check_int("short_side", short_side, least=1, most=MAX_SIDE)
+    enough = check_int(
+        "short_side",
+        short_side,
+        least=1,
+        most=MAX_SIDE,
+    )
     times = math.ceil(enough / min(rgb.size))
     return rgb.resize((rgb.width * times, rgb.height * times), Image.Resampling.LANCZOS)
 
 
 def shrunk(image: Image.Image, side: int) -> Image.Image:
-    """Return an image with at most `side` pixels on its long side; a smaller one unchanged."""
-    if max(image.size) <= side:
-        return image
-    width, height = (max(1, round(n * side / max(image.size))) for n in image.size)
-    return image.resize((width, height), Image.Resampling.LANCZOS, reducing_gap=3)
+    """Return an image with at most `side` pixels on its long side."""
+    small = image.copy()
+    small.thumbnail((side, side))
+    return small
 
 
 def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:
@@ -85,9 +94,8 @@ def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
     """Return the colour of each value: (h, w) in [0, 1] -> (h, w, 3) uint8, by `COLORMAPS`."""
     from matplotlib import colormaps
 
-    return colormaps[colormap](
-        np.rint(_map(values) * 255).astype(np.uint8), bytes=True
-    )[..., :3]
+    levels = np.rint(_map(values) * 255).astype(np.uint8)
+    return colormaps[colormap](levels, bytes=True)[..., :3]
 
 
 def overlay(
@@ -101,11 +109,9 @@ def overlay(
     that begins below 0 is centred on 0, where nothing is covered, and has the colours of `SIGNED`.
     If `low` and `high` are equal up to rounding (constant maps), all is cold.
     """
-    base = _dimmed(image, GREY)
     position = _scaled(values, image.size, low, high)
     hot = abs(2 * position - 1) if low < 0 else position
-    mixed = base + (colour(position, colormap(low)) - base) * (OPACITY * hot)[..., None]
-    return Image.fromarray(np.rint(mixed).astype(np.uint8))
+    return _painted(image, GREY, colour(position, colormap(low)), OPACITY * hot)
 
 
 def heat(
@@ -117,19 +123,15 @@ def heat(
 
 def labelled(image: Image.Image, labels: NDArray[np.uint8]) -> Image.Image:
     """Paint an almost grey image (W, H): label n of (H, W) in the n-th of `HUES`, 0 not at all."""
-    base = _dimmed(image, GREY_SEVERAL)
     colours = hue_colours()[labels.astype(int) - 1]
-    mixed = np.where(
-        labels[..., None] > 0, base + (colours - base) * OPACITY_PAINTED, base
-    )
-    return Image.fromarray(np.rint(mixed).astype(np.uint8))
+    opacity = np.float32(OPACITY_PAINTED) * (labels > 0)
+    return _painted(image, GREY_SEVERAL, colours, opacity)
 
 
 def hue_colours() -> NDArray[np.uint8]:
     """Return the colours of the labels 1 to 255, `HUES` again and again: uint8 (255, 3)."""
-    return np.resize(
-        np.array([ImageColor.getrgb(hue) for hue in HUES], np.uint8), (255, 3)
-    )
+    colours = [ImageColor.getrgb(hue) for hue in HUES]
+    return np.resize(np.array(colours, np.uint8), (255, 3))
 
 
 def centred(low: float, high: float) -> tuple[float, float]:
@@ -140,35 +142,29 @@ def centred(low: float, high: float) -> tuple[float, float]:
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Return an image of any mode of 8 bits as RGB, transparent pixels as white."""
-    if (
-        not isinstance(image, Image.Image)
-        or min(image.size) < 1
-        or image.mode[0] in "IF"
-    ):
+    if not isinstance(image, Image.Image) or image.mode[0] in "IF":
         raise ArgumentError(
             f"the image is {quoted(image)}: expected a Pillow image with 8-bit colours; scale "
             "its values to 0 to 255, and convert it to mode 'L'"
         )
-    try:
-        if image.has_transparency_data:
-            white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-            image = Image.alpha_composite(white, image.convert("RGBA"))
-        return image.convert("RGB")
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-    ) as error:  # Pillow reads pixels as late as here
-        raise ArgumentError(
-            f"the image is broken or closed ({error}): open it again"
-        ) from error
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB")
 
 
-def _dimmed(image: Image.Image, grey: float) -> NDArray[np.floating]:
-    """Return an image (H, W, 3) as it lies under heat."""
+def _painted(
+    image: Image.Image,
+    grey: float,
+    colours: NDArray[np.uint8],
+    opacity: NDArray[np.floating],
+) -> Image.Image:
+    """Dim an image, grey it by a share, and cover it with colours (H, W, 3), each by (H, W)."""
     rgb = np.asarray(to_rgb(image), dtype=np.float32)
     light = rgb @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
-    return (rgb + (light[..., None] - rgb) * grey) * LIGHT
+    base = (rgb + (light[..., None] - rgb) * grey) * LIGHT
+    mixed = base + (colours - base) * opacity[..., None]
+    return Image.fromarray(np.rint(mixed).astype(np.uint8))
 
 
 def colormap(low: float) -> str:
@@ -213,13 +209,8 @@ class StepPictures:
             the noisy ones after the step, where its scheduler gives no prediction.
     """
 
-    frames: tuple[Image.Image, ...]
+    frames: tuple[Image.Image, ...] = field(repr=False)
     shows: StepSource
-
-    def __repr__(self) -> str:
-        width, height = self.size
-        count = len(self.frames)
-        return f"<StepPictures: {count} of {width}×{height}, {self.shows}>"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -228,10 +219,9 @@ class StepPictures:
 
     def mosaic(self) -> Image.Image:
         """Return all of them as one image, row by row (`mosaic_size`)."""
-        count = len(self.frames)
-        sheet = Image.new("RGB", mosaic_size(count, self.size))
-        for frame, corner in zip(self.frames, _corners(count, self.size), strict=True):
-            sheet.paste(frame, corner)
+        sheet = Image.new("RGB", mosaic_size(len(self.frames), self.size))
+        for number, frame in enumerate(self.frames):
+            sheet.paste(frame, _cell(number, len(self.frames), self.size))
         return sheet
 
 
@@ -251,15 +241,18 @@ def of_mosaic(
     sheet: Image.Image, count: int, size: tuple[int, int], shows: StepSource
 ) -> StepPictures:
     """Cut a mosaic into its images (`StepPictures.mosaic`)."""
-    frames = (
-        sheet.crop((x, y, x + size[0], y + size[1])) for x, y in _corners(count, size)
-    )
+    frames = (sheet.crop(_cell(number, count, size)) for number in range(count))
     return StepPictures(tuple(frames), shows)
 
 
-def _corners(count: int, size: tuple[int, int]) -> list[tuple[int, int]]:
+def _cell(number: int, count: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Return the box of an image in a mosaic of `count` images of a size."""
     columns, _ = tiles(count)
-    return [(n % columns * size[0], n // columns * size[1]) for n in range(count)]
+    width, height = size
+    row, column = divmod(number, columns)
+    x = column * width
+    y = row * height
+    return x, y, x + width, y + height
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,33 +266,30 @@ class Animation:
     """
 
     label: str
-    frames: tuple[Image.Image, ...]
-    durations: tuple[int, ...]
-
-    def __repr__(self) -> str:
-        width, height = self.frames[0].size
-        count = plural(len(self.frames), "frame")
-        return f"<Animation {quoted(self.label)}: {count}, {width}×{height}>"
+    frames: tuple[Image.Image, ...] = field(repr=False)
+    durations: tuple[int, ...] = field(repr=False)
 
     def gif(self) -> bytes:
         """Return the bytes of a GIF file; all frames share one palette, lest colours flicker."""
-        strip = Image.fromarray(
-            np.concatenate([np.asarray(frame) for frame in self.frames])
-        )
-        sample = strip.resize(
-            (strip.width // 2, strip.height // 2), Image.Resampling.NEAREST
-        )
+        strip = Image.fromarray(np.concatenate([*map(np.asarray, self.frames)]))
+        half = strip.width // 2, strip.height // 2
+        sample = strip.resize(half, Image.Resampling.NEAREST)
         palette = sample.quantize(256, Image.Quantize.MEDIANCUT, kmeans=1)
         first, *others = (
             frame.quantize(palette=palette, dither=Image.Dither.NONE)
             for frame in self.frames
         )
         file = io.BytesIO()
-        durations = list(self.durations)
         first.save(
-            file, "GIF", save_all=True, append_images=others, duration=durations, loop=0,
-            disposal=1, optimize=False,
-        )  # fmt: skip
+            file,
+            "GIF",
+            save_all=True,
+            append_images=others,
+            duration=list(self.durations),
+            loop=0,
+            disposal=1,
+            optimize=False,
+        )
         return file.getvalue()
 
     def save(self, path: str | Path) -> Path:

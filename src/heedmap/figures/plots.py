@@ -6,12 +6,11 @@ drawn, since that takes a second.
 
 import io
 import math
-import sys
+import re
 import textwrap
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,21 +39,21 @@ _COLUMN = 56
 _BAR = 44
 # The first comes with matplotlib; the others have the scripts that it lacks.
 _FONTS = (
-    *(
-        "DejaVu Sans",
-        "Noto Sans CJK JP",
-        "Noto Sans Devanagari",
-        "Noto Sans Thai",
-        "Noto Emoji",
-    ),
-    *("Malgun Gothic", "Yu Gothic", "Microsoft YaHei", "Nirmala UI", "Segoe UI Emoji"),
-    *(
-        "Hiragino Sans",
-        "Apple SD Gothic Neo",
-        "PingFang SC",
-        "Arial Unicode MS",
-        "NanumGothic",
-    ),
+    "DejaVu Sans",
+    "Noto Sans CJK JP",
+    "Noto Sans Devanagari",
+    "Noto Sans Thai",
+    "Noto Emoji",
+    "Malgun Gothic",
+    "Yu Gothic",
+    "Microsoft YaHei",
+    "Nirmala UI",
+    "Segoe UI Emoji",
+    "Hiragino Sans",
+    "Apple SD Gothic Neo",
+    "PingFang SC",
+    "Arial Unicode MS",
+    "NanumGothic",
 )
 
 
@@ -100,38 +99,56 @@ def draw_panels(
         )
     shape = panels[0].picture.width / panels[0].picture.height
     columns, wide, high = _plan(len(panels), shape, columns, width)
-    room = width
-    width = max(wide, _COLUMN)
+    across = max(wide, _COLUMN)
     size = min(13, max(8, 0.075 * math.sqrt(wide * high)))
-    texts = [
-        (wrap(p.caption, width, size), wrap(p.note, width, 0.8 * size)) for p in panels
-    ]
+    captions = [wrap(panel.caption, across, size) for panel in panels]
+    notes = [wrap(panel.note, across, 0.8 * size) for panel in panels]
     below = [
-        _height(caption, size) + _height(note, 0.8 * size) for caption, note in texts
+        _height(caption, size) + _height(note, 0.8 * size)
+        for caption, note in zip(captions, notes, strict=True)
     ]
     heights: list[float] = []
     for start in range(0, len(panels), columns):
         heights += [high, 4 + max(below[start : start + columns]) + _GAP]
     heights[-1] -= _GAP
-    body = columns * (width + _GAP) - _GAP, sum(heights)
-    figure, place = _figure(body, title, note, len(bars), room=room)
+    body = columns * (across + _GAP) - _GAP, sum(heights)
+    figure, place = _figure(
+        body,
+        title,
+        note,
+        len(bars),
+        width=width,
+    )
     grid = figure.add_gridspec(
         len(heights),
         columns,
         height_ratios=heights,
         hspace=0,
-        wspace=_GAP / width,
+        wspace=_GAP / across,
         **place,
     )
-    for number, (panel, (caption, text)) in enumerate(zip(panels, texts, strict=True)):
-        cell = grid[2 * (number // columns), number % columns]
-        ax = figure.add_subplot(cell, xticks=[], yticks=[])
+    for number, panel in enumerate(panels):
+        row, column = divmod(number, columns)
+        ax = figure.add_subplot(grid[2 * row, column], xticks=[], yticks=[])
         ax.imshow(_fitted(panel.picture, (2 * wide, 2 * high)))
         ax.spines[:].set_visible(False)
-        ax.set_xlabel(caption, labelpad=3, size=size, color=_INK)
-        offset = 0, -4 - _height(caption, size)
-        under = ax.annotate(text, (0.5, 0), offset, "axes fraction", "offset points")
-        under.set(ha="center", va="top", size=0.8 * size, color=_SOFT)
+        ax.set_xlabel(
+            captions[number],
+            labelpad=3,
+            size=size,
+            color=_INK,
+        )
+        ax.annotate(
+            notes[number],
+            (0.5, 0),
+            (0, -4 - _height(captions[number], size)),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            size=0.8 * size,
+            color=_SOFT,
+        )
     return _with_bars(figure, bars)
 
 
@@ -144,12 +161,24 @@ def outline(figure: "Figure", label: str, box: Sequence[float], width: int) -> N
 
     axes = figure.axes[0]
     scale = axes.images[0].get_size()[1] / width
-    left, top, right, bottom = (side * scale for side in box)
-    corner = left, top
-    axes.add_patch(
-        Rectangle(corner, right - left, bottom - top, fill=False, ec=_BOX, lw=1.5)
+    x0, y0, x1, y1 = (side * scale for side in box)
+    frame = Rectangle(
+        (x0, y0),
+        x1 - x0,
+        y1 - y0,
+        fill=False,
+        ec=_BOX,
+        lw=1.5,
     )
-    text = axes.text(left, top, label, va="top", size=_NOTE, color="white")
+    axes.add_patch(frame)
+    text = axes.text(
+        x0,
+        y0,
+        label,
+        va="top",
+        size=_NOTE,
+        color="white",
+    )
     text.set(family=_fonts(), parse_math=False, bbox={"fc": _BOX, "lw": 0, "pad": 1})
 
 
@@ -165,8 +194,9 @@ def draw_table(
 ) -> "Figure":
     """Draw images in rows and columns as one image, labels at the left and above.
 
-    A text in place of an image says why there is none. `side` is the geometric mean of an image's
-    sides, where the columns have room; the other arguments are those of `draw_panels`.
+    A text in place of an image says why there is none; a short row ends in blank places. `side` is
+    the geometric mean of an image's sides, where the columns have room; the other arguments are
+    those of `draw_panels`.
     """
     first = next(cell for _, row in rows for cell in row if not isinstance(cell, str))
     root = (first.width / first.height) ** 0.5
@@ -179,8 +209,7 @@ def draw_table(
         wide = int(fit)
         if wide < 8:
             raise ArgumentError(
-                f"the width of {width / 72:g} inches has no room for {len(columns)} columns: "
-                "expected a larger width, or fewer frames"
+                f"{len(columns)} columns have no room: expected a larger width, or fewer frames"
             )
     high = max(1, round(wide / root**2))
     above = [wrap(label, wide, size) for label in columns]
@@ -188,28 +217,45 @@ def draw_table(
     # pixels
     across = 2 * (wide + gap)
     down = 2 * (high + gap)
-    whole = Image.new(
-        "RGB", (len(columns) * across - 2 * gap, len(rows) * down - 2 * gap), "white"
-    )
+    sides = len(columns) * across - 2 * gap, len(rows) * down - 2 * gap
+    whole = Image.new("RGB", sides, "white")
     body = margin + whole.width / 2, head + whole.height / 2
-    figure, place = _figure(body, title, note, len(bars), (margin, head), width)
+    figure, place = _figure(
+        body,
+        title,
+        note,
+        len(bars),
+        (margin, head),
+        width,
+    )
     ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
-    for y, (_, row) in enumerate(rows):
-        for x, cell in enumerate(row):
-            middle = x * across + wide, y * down + high
+    for number, (_, row) in enumerate(rows):
+        y = number * down + high
+        blank = [""] * (len(columns) - len(row))
+        for column, cell in enumerate([*row, *blank]):
+            x = column * across + wide
             if isinstance(cell, str):
-                text = ax.text(
-                    *middle, wrap(cell, wide, 0.8 * size), size=0.8 * size, color=_SOFT
+                text = wrap(cell, wide, 0.8 * size)
+                style = {"size": 0.8 * size, "color": _SOFT}
+                ax.text(
+                    x,
+                    y,
+                    text,
+                    ha="center",
+                    va="center",
+                    **style,
                 )
-                text.set(ha="center", va="center")
             else:
                 small = _fitted(cell, (2 * wide, 2 * high))
-                whole.paste(
-                    small, (middle[0] - small.width // 2, middle[1] - small.height // 2)
-                )
+                whole.paste(small, (x - small.width // 2, y - small.height // 2))
     ax.imshow(whole)
     ax.spines[:].set_visible(False)
-    ax.tick_params(length=0, pad=3, labelcolor=_INK, labelsize=size)
+    ax.tick_params(
+        length=0,
+        pad=3,
+        labelcolor=_INK,
+        labelsize=size,
+    )
     ax.xaxis.tick_top()
     ax.set_xticks([x * across + wide for x in range(len(columns))], above)
     ax.set_yticks([y * down + high for y in range(len(rows))], labels)
@@ -236,7 +282,7 @@ def encode(figure: "Figure", kind: str = "png") -> bytes:
 
 def wrap(text: str, width: float, size: float) -> str:
     """Break the first 1000 letters of a text, of a `size`, into lines of at most `width`."""
-    text = "".join(c if ord(c) >= 32 else " " for c in text[:1000])
+    text = re.sub(r"[\x00-\x1f]", " ", text[:1000])
     count = max(1, len(text))
     while lines := textwrap.wrap(text, count):
         longest = text_width("\n".join(lines)) * size
@@ -246,7 +292,6 @@ def wrap(text: str, width: float, size: float) -> str:
     return "\n".join(lines)
 
 
-@lru_cache(maxsize=4096)
 def text_width(lines: str) -> float:
     """Measure the longest line, in sizes of a letter; hinting may widen it by a thirtieth."""
     from matplotlib.font_manager import FontProperties
@@ -254,24 +299,22 @@ def text_width(lines: str) -> float:
 
     font = FontProperties(family=_fonts(), size=100)
     measure = text_to_path.get_text_width_height_descent
-    return (
-        max((measure(line, font, False)[0] for line in lines.splitlines()), default=0)
-        / 97
-    )
+    widths = [measure(line, font, False)[0] for line in lines.splitlines()]
+    return max(widths, default=0) / 97
 
 
 def _plan(
     count: int, shape: float, columns: int | None, width: float | None
 ) -> tuple[int, int, int]:
+    space = (width or MAX_WIDTH) - 2 * _MARGIN + _GAP
     rows = max(1, round(math.sqrt(count * shape / 2.1)))
-    most = int(((width or MAX_WIDTH) - 2 * _MARGIN + _GAP) // (_COLUMN + _GAP))
+    most = int(space // (_COLUMN + _GAP))
     columns = min(columns or math.ceil(count / rows), count, most)
-    across = ((width or MAX_WIDTH) - 2 * _MARGIN + _GAP) / columns - _GAP
-    if width is not None:
-        return columns, int(across), max(1, round(across / shape))
-    down = max(48, MAX_HEIGHT / math.ceil(count / columns) - 34)
-    side = min(192, max(128, 560 / math.sqrt(count)))
-    wide = min(side * math.sqrt(shape), across, down * shape)
+    wide = space / columns - _GAP
+    if width is None:
+        down = max(48, MAX_HEIGHT / math.ceil(count / columns) - 34)
+        side = min(192, max(128, 560 / math.sqrt(count)))
+        wide = min(side * math.sqrt(shape), wide, down * shape)
     return columns, int(wide), max(1, round(wide / shape))
 
 
@@ -281,31 +324,44 @@ def _figure(
     note: str,
     bars: int,
     inset: tuple[float, float] = (0, 0),
-    room: float | None = None,
+    width: float | None = None,
 ) -> tuple["Figure", dict[str, float]]:
     """Make a figure with a title, a note, and space for a body of this width and height and bars.
 
-    It is `room` wide, or as wide as the body needs.
+    It is `width` wide, or as wide as the body needs.
 
     Return the figure, and the body's place in it, without an inset at the left and above.
     """
     from matplotlib.figure import Figure
 
-    across = max(body[0], 240) if room is None else room - 2 * _MARGIN
+    width = width or max(body[0], 240) + 2 * _MARGIN
+    across = width - 2 * _MARGIN
     title = wrap(title, across, _TITLE)
     note = wrap(note, across, _NOTE)
     head = _MARGIN + _height(title, _TITLE)
     top = head + _height(note, _NOTE) + _GAP * bool(title or note)
     foot = _MARGIN + bars * _BAR
-    width = across + 2 * _MARGIN
     height = top + body[1] + foot
     figure = Figure((width / 72, height / 72), dpi=144, facecolor="white")
     corner = {"x": _MARGIN / width, "ha": "left", "va": "top"}
-    figure.suptitle(title, y=1 - _MARGIN / height, size=_TITLE, color=_INK, **corner)
-    figure.text(s=note, y=1 - head / height, size=_NOTE, color=_SOFT, **corner)
+    figure.suptitle(
+        title,
+        y=1 - _MARGIN / height,
+        size=_TITLE,
+        color=_INK,
+        **corner,
+    )
+    figure.text(
+        s=note,
+        y=1 - head / height,
+        size=_NOTE,
+        color=_SOFT,
+        **corner,
+    )
     start = (width - body[0]) / 2
-    place = {"left": (start + inset[0]) / width, "right": (start + body[0]) / width}
-    return figure, place | {
+    return figure, {
+        "left": (start + inset[0]) / width,
+        "right": (start + body[0]) / width,
         "top": 1 - (top + inset[1]) / height,
         "bottom": foot / height,
     }
@@ -316,44 +372,63 @@ def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
 
     width, height = figure.get_size_inches() * 72
     for number, bar in enumerate(reversed(bars)):
-        ends = [
-            end if isinstance(end, str) else format_number(end, ".3g")
-            for end in bar.ends
-        ]
-        low = -1 if ends[0].startswith("−") else 0
-        name = (
-            f"{bar.name.removesuffix(' probability')} · signed weight"
-            if low
-            else bar.name
-        )
+        ends = [_end(value) for value in bar.ends]
+        name = f"scale: {bar.name}"
+        low = 0
+        if ends[0].startswith("−"):
+            low = -1
+            name = f"{name.removesuffix(' probability')} · signed weight"
         ramp = np.linspace(low, 1, 256)[None]
-        grey = Image.new("RGB", (256, 1), (176, 176, 176))
         if bar.alone:
-            colours = heat(ramp, grey.size, low=low, high=1)
+            colours = heat(
+                ramp,
+                (256, 1),
+                low=low,
+                high=1,
+            )
         else:
-            colours = overlay(grey, ramp, low=low, high=1)
+            grey = Image.new("RGB", (256, 1), (176, 176, 176))
+            colours = overlay(
+                grey,
+                ramp,
+                low=low,
+                high=1,
+            )
         bottom = _MARGIN + number * _BAR + 12
-        ax = figure.add_axes(
-            (_MARGIN / width, bottom / height, 110 / width, 7 / height)
-        )
+        corner = _MARGIN / width, bottom / height
+        ax = figure.add_axes((*corner, 110 / width, 7 / height))
         ax.imshow(colours, extent=(0, 1, 0, 1), aspect="auto")
         ax.spines[:].set_visible(False)
-        ax.tick_params(length=0, pad=2, labelcolor=_SOFT, labelsize=_NOTE)
+        ax.tick_params(
+            length=0,
+            pad=2,
+            labelcolor=_SOFT,
+            labelsize=_NOTE,
+        )
         ax.set(xticks=(0, 1), xticklabels=ends, yticks=())
         for label, side in zip(ax.get_xticklabels(), ("left", "right"), strict=True):
             label.set_horizontalalignment(side)
-        name = wrap(f"scale: {name}", width - 2 * _MARGIN, _NOTE)
-        ax.set_title(name, loc="left", pad=3, size=_NOTE, color=_SOFT)
+        name = wrap(name, width - 2 * _MARGIN, _NOTE)
+        ax.set_title(
+            name,
+            loc="left",
+            pad=3,
+            size=_NOTE,
+            color=_SOFT,
+        )
     for text in figure.findobj(Text):
         text.set(family=_fonts(), parse_math=False, usetex=False)
     return figure
 
 
+def _end(value: float | str) -> str:
+    return value if isinstance(value, str) else format_number(value, ".3g")
+
+
 def _fitted(picture: Image.Image, box: tuple[int, int]) -> Image.Image:
     fitted = ImageOps.contain(to_rgb(picture), box, Image.Resampling.LANCZOS)
-    ImageDraw.Draw(fitted).rectangle(
-        (0, 0, fitted.width - 1, fitted.height - 1), outline=_RULE
-    )
+    edge = 0, 0, fitted.width - 1, fitted.height - 1
+    ImageDraw.Draw(fitted).rectangle(edge, outline=_RULE)
     return fitted
 
 
@@ -363,13 +438,7 @@ def _height(lines: str, size: float) -> int:
 
 @cache
 def _fonts() -> list[str]:
-    from matplotlib.font_manager import findSystemFonts, fontManager
+    from matplotlib.font_manager import get_font_names
 
-    if sys.platform == "linux":  # matplotlib's own list is as old as its first use
-        known = {font.fname for font in fontManager.ttflist}
-        for path in {*findSystemFonts()} - known:
-            # A file that is no font, as when the list is made.
-            with suppress(Exception):
-                fontManager.addfont(path)
-    installed = {*fontManager.get_font_names()}
+    installed = get_font_names()
     return [name for name in _FONTS if name in installed]

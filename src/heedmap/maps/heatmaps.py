@@ -3,7 +3,7 @@
 Axes: S step · H head · Q latent position (Q = h·w, row-major) · K text token · h, w a map's cells.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from PIL import Image
 
-from heedmap.checks import check_fraction, check_int, check_one_of
+from heedmap.checks import check_fraction, check_one_of, is_constant
 from heedmap.errors import (
     ArgumentError,
     HeedmapError,
@@ -24,15 +24,12 @@ from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.masks import Segments, check_image, scaled, segmented, soft_masks
 from heedmap.maps.recordings import (
-    REFINED,
     Layer,
     LayerFilter,
     Recording,
     Selection,
-    is_even,
 )
 from heedmap.options import MASK_THRESHOLD, SHARES, Share
-from heedmap.text.prompts import is_content
 from heedmap.text.words import TokenTable, Word
 
 if TYPE_CHECKING:
@@ -69,11 +66,11 @@ class HeatMap:
         image: the image, if known.
         shared: the lowest and the highest value among the maps of all the prompt's words in the
             selection.
-        tokens: the positions of the word's tokens; empty for a share or a single token.
+        tokens: the positions of the word's tokens; empty for a single token.
         recording: the recording whose phrases its masks are made of; None if they are made of the
             map itself.
         refined: True if self-attention refined the map.
-        share_of: "all", "text" or "outputs", as in `Recording`; None also of a share.
+        share_of: "all", "text" or "outputs", as in `Recording`.
     """
 
     label: str
@@ -88,11 +85,9 @@ class HeatMap:
 
     def __repr__(self) -> str:
         height, width = self.values.shape
-        low = self.values.min()
-        high = self.values.max()
-        refined = ", refined" if self.refined else ""
-        cells = f"{width}×{height} cells, {low:.3g} to {high:.3g}{refined}"
-        return f"<HeatMap of {quoted(self.label)}: {cells}>"
+        span = f"{self.values.min():.3g} to {self.values.max():.3g}"
+        refined = ", refined" * self.refined
+        return f"<HeatMap of {quoted(self.label)}: {width}×{height} cells, {span}{refined}>"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return the values, for `numpy.asarray`."""
@@ -113,7 +108,7 @@ class HeatMap:
         check_one_of("scale", scale, SCALES)
         low = float(self.values.min())
         high = float(self.values.max())
-        if scale == "word" and is_even(self.values):
+        if scale == "word" and is_constant(low, high):
             return low, low
         shared = min(low, self.shared[0]), max(high, self.shared[1])
         ends = {"word": (low, high), "shared": shared, "raw": (0.0, 1.0)}[scale]
@@ -139,7 +134,8 @@ class HeatMap:
         Raises:
             ArgumentError: if no image is known or passed, or an argument is wrong.
         """
-        if image is None and self.image is None:
+        image = image or self.image
+        if image is None:
             raise ArgumentError(
                 f"the map of '{self.label}' has no image: pass it, as in overlay(image)"
             )
@@ -157,13 +153,22 @@ class HeatMap:
 
         The arguments are those of `overlay`, with the two ends in place of a scale.
         """
-        image = self.image if image is None else image
-        base = overlays.enlarge(
-            image or Image.new("RGB", self.size), short_side=short_side
-        )
+        image = image or self.image
+        blank = Image.new("RGB", self.size)
+        base = overlays.enlarge(image or blank, short_side=short_side)
         if image is None:
-            return overlays.heat(self.values, base.size, low=low, high=high)
-        return overlays.overlay(base, self.values, low=low, high=high)
+            return overlays.heat(
+                self.values,
+                base.size,
+                low=low,
+                high=high,
+            )
+        return overlays.overlay(
+            base,
+            self.values,
+            low=low,
+            high=high,
+        )
 
     def figure(self, *, scale: Scale = "word") -> "Figure":
         """Draw the heat over the image, or alone if none is known, with a bar of its `scale`."""
@@ -188,11 +193,22 @@ class HeatMap:
             The pixels; `figure.colorbar` makes a bar of the heat's colours.
         """
         low, high = self.value_range(scale)
-        pixels = np.asarray(self.render(low, high, image=image, short_side=1))
+        pixels = np.asarray(
+            self.render(
+                low,
+                high,
+                image=image,
+                short_side=1,
+            )
+        )
         ax.set_axis_off()
         colours = overlays.colormap(low)
         return cast(Any, ax).imshow(
-            pixels, colours, vmin=low, vmax=high, origin="upper"
+            pixels,
+            colours,
+            vmin=low,
+            vmax=high,
+            origin="upper",
         )
 
     def _repr_png_(self) -> bytes:
@@ -213,7 +229,7 @@ class HeatMap:
         """
         threshold = check_fraction("threshold", threshold)
         soft = self.soft_mask(image=image)
-        return soft >= threshold if soft.any() else np.zeros(soft.shape, dtype=bool)
+        return (soft >= threshold) & soft.any()
 
     def soft_mask(self, *, image: Image.Image | None = None) -> np.ndarray:
         """Return the soft mask of the word: float32 (H, W), 0 to 1.
@@ -229,7 +245,7 @@ class HeatMap:
         Raises:
             ArgumentError: if the image is of another size than the map's.
         """
-        image = self.image if image is None else image
+        image = image or self.image
         check_image(image, self.size)
         if self.recording is not None:
             return next(soft_masks(self.recording, [self.tokens], image))
@@ -244,22 +260,27 @@ class HeatMap:
     def peak(self) -> tuple[int, int]:
         """The pixel (x, y) at the middle of the position whose value is farthest from 0."""
         h, w = self.values.shape
+        width, height = self.size
         y, x = divmod(int(np.abs(self.values).argmax()), w)
-        return int((x + 0.5) * self.size[0] / w), int((y + 0.5) * self.size[1] / h)
+        return int((x + 0.5) * width / w), int((y + 0.5) * height / h)
 
 
 def scale_name(name: str, share_of: Share | None, refined: bool = False) -> str:
     """Return the name of a scale in figures, with its share and the mark of refined maps."""
-    name = "raw" if share_of == "outputs" and name == SCALES["raw"] else name
-    return " · ".join(
-        filter(None, (name, SHARES[share_of], REFINED_BY if refined else ""))
-    )
+    if share_of == "outputs":
+        name = name.removesuffix(" probability")
+    return " · ".join(filter(None, (name, SHARES[share_of], REFINED_BY * refined)))
 
 
-def common_range(heats: Sequence[HeatMap], scale: Scale) -> tuple[float, float]:
+def word_ends(low: float) -> tuple[str, str]:
+    """Return words for the ends of the bar of separate scales, by the lowest value of all."""
+    return "−most" if low < 0 else "least", "most"
+
+
+def common_range(heats: Iterable[HeatMap], scale: Scale) -> tuple[float, float]:
     """Return the lowest and the highest value of one scale for several maps."""
-    ranges = [heat.value_range(scale) for heat in heats]
-    return min(low for low, _ in ranges), max(high for _, high in ranges)
+    lows, highs = zip(*(heat.value_range(scale) for heat in heats), strict=True)
+    return min(lows), max(highs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,20 +305,12 @@ class HeatMaps:
     recording: Recording
     image: Image.Image | None = None
     _selection: Selection | None = None  # None: all
-    _whole: Recording | None = None  # the recording that refined maps were taken from
+    _whole: Recording | None = None  # the recording of refined maps
     _shared: tuple[float, float] | None = None  # in place of the range of all words
 
     def __repr__(self) -> str:
-        axes = [
-            axis for axis in ("layer", "step", "head") if axis in self.recording.keep
-        ]
-        parts = [plural(len(getattr(self, f"{axis}s")), axis) for axis in axes]
-        parts = [
-            plural(len(self.words), "word"),
-            *parts,
-            *([REFINED] if self._whole else []),
-        ]
-        return f"<HeatMaps of {quoted(self.tokens.prompt)}: {', '.join(parts)}>"
+        words = plural(len(self.words), "word")
+        return f"<HeatMaps of {quoted(self.tokens.prompt)}: {words}>"
 
     @property
     def tokens(self) -> TokenTable:
@@ -327,10 +340,10 @@ class HeatMaps:
         """
         return self._map(self.tokens.name_of(query), self.tokens.find(query))
 
-    def __contains__(self, query: object) -> bool:
+    def __contains__(self, query: Any) -> bool:
         """Return whether there is a map of a word or phrase."""
         try:
-            return isinstance(query, str) and bool(self.tokens.find(query))
+            return bool(self.tokens.find(query))
         except HeedmapError:
             return False
 
@@ -344,7 +357,7 @@ class HeatMaps:
 
     def items(self) -> tuple[tuple[str, HeatMap], ...]:
         """Return the words and their maps."""
-        return tuple((word, self[word]) for word in self)
+        return tuple(zip(self, self.values(), strict=True))
 
     def at(self, number: int) -> HeatMap:
         """Return the map of the word with this number, from 0; negative ones count from the end.
@@ -364,38 +377,14 @@ class HeatMaps:
         Raises:
             SelectionError: if it was not recorded.
         """
-        position = check_int("the token's position", position)
-        if position not in self.recording.positions:
-            raise SelectionError(
-                f"token {quoted(position)} was not recorded: expected one of "
-                f"{', '.join(map(str, self.recording.positions))}; record with tokens='all' for all"
-            )
-        heat = self._map(self.tokens.tokens[position].text, (position,))
-        return replace(heat, tokens=(), recording=None)
-
-    def share(self, query: str) -> HeatMap:
-        """Return the share of a word or phrase among the content words at each position: 0 to 1.
-
-        Most attention goes to the start token, by another amount at each position; a share among
-        the words alone removes that. Words such as "the" and "of" do not count, unless they are in
-        the query. The magnitude of each word's own map counts, since a word of negative weight acts
-        by taking away. Where no word is attended to, the share is 0.
-
-        Raises:
-            WordError: if the prompt has no such word, or the model did not read it.
-        """
-        tokens = set(self.tokens.find(query))
-        words = [word for word in self.words if tokens.issuperset(word.tokens)]
-        others = [
-            word for word in self.words if is_content(word.text) and word not in words
-        ]
-        part = self._part.magnitude_of(words)
-        # Even rounded it is not below `part`.
-        total = part + self._part.magnitude_of(others)
-        values = np.divide(part, total, out=np.zeros_like(part), where=total > 0)
-        refined = self._whole is not None
-        name = self.tokens.name_of(query)
-        return HeatMap(name, values, self.recording.size, self.image, refined=refined)
+        heat = self._map("", (position,))
+        label = self.tokens.tokens[position].text
+        return replace(
+            heat,
+            label=label,
+            tokens=(),
+            recording=None,
+        )
 
     def select(
         self,
@@ -430,13 +419,12 @@ class HeatMaps:
             part = part.with_steps(steps)
         if heads is not None:
             part = part.with_heads(heads)
-        if encoder is None:
-            return replace(self, _selection=part)
-        table = self.tokens.of_encoder(encoder)
-        recording = replace(self.recording, table=table)
-        return replace(
-            self, recording=recording, _selection=replace(part, recording=recording)
-        )
+        recording = self.recording
+        if encoder is not None:
+            table = self.tokens.of_encoder(encoder)
+            recording = replace(recording, table=table)
+            part = replace(part, recording=recording)
+        return replace(self, recording=recording, _selection=part)
 
     @property
     def refined(self) -> "HeatMaps":
@@ -505,8 +493,8 @@ class HeatMaps:
             SelectionError: if there are no refined maps, or these are the maps of a selection.
             WordError: if the prompt has no such word, or the model did not read it.
         """
-        whole = self._whole or self.refined._whole
-        image = self.image if image is None else image
+        whole = self.refined._whole
+        image = image or self.image
         assert whole is not None
         check_image(image, whole.size)
         return segmented(whole, phrases, image, threshold)
@@ -564,38 +552,38 @@ class HeatMaps:
     ) -> tuple["Figure", list[Image.Image]]:
         """Draw `figure`, and return it with each map's overlay."""
         title = self.tokens.prompt if title is None else title
-        words = self.words[:MOST_SHOWN]
-        heats = (
-            [self.at(word.number) for word in words] if chosen is None else list(chosen)
-        )
-        if chosen is None and len(self.words) > MOST_SHOWN:
-            title += f" · the first {MOST_SHOWN} words"
+        if chosen is None:
+            chosen = [self.at(word.number) for word in self.words[:MOST_SHOWN]]
+            if len(self.words) > MOST_SHOWN:
+                title += f" · the first {MOST_SHOWN} words"
         panels: list[Panel] = []
         if self.image is not None:
             panels.append(Panel("", overlays.enlarge(self.image), "the image"))
-        if not heats:
+        if not chosen:
             return plots.draw_panels(panels, title=title), []
-        ranges = [heat.value_range(scale) for heat in heats]
+        ranges = [heat.value_range(scale) for heat in chosen]
+        ends = common_range(chosen, scale)
         if scale == "word":
-            ends = "−most" if min(ranges)[0] < 0 else "least", "most"
+            ends = word_ends(ends[0])
         else:
-            ends = common_range(heats, scale)
-            ranges = [ends] * len(heats)
-        images = [heat.render(*span) for heat, span in zip(heats, ranges, strict=True)]
-        all_refined = all(heat.refined for heat in heats)
-        for heat, image in zip(heats, images, strict=True):
-            direction = "down" if heat.extremum < 0 else "up"
-            text = f"{direction} to {format_number(heat.extremum, '.2g')}"
-            text += ", refined" if heat.refined and not all_refined else ""
-            panels.append(Panel(heat.label, image, text))
+            ranges = [ends] * len(ranges)
+        all_refined = all(heat.refined for heat in chosen)
+        images: list[Image.Image] = []
+        for heat, span in zip(chosen, ranges, strict=True):
+            most = format_number(heat.extremum, ".2g")
+            text = f"down to {most}" if heat.extremum < 0 else f"up to {most}"
+            if heat.refined and not all_refined:
+                text += ", refined"
+            images.append(heat.render(*span))
+            panels.append(Panel(heat.label, images[-1], text))
         name = scale_name(SCALES[scale], self.recording.share_of, all_refined)
         bar = ScaleBar(name, ends, alone=self.image is None)
         return plots.draw_panels(panels, title=title, bars=[bar]), images
 
     def _repr_png_(self) -> bytes | None:
-        if not self.recording.arrays or not (self.words or self.image):
-            return None  # nothing to show: the notebook falls back to text
-        return plots.encode(self.figure())
+        if self.recording.arrays:
+            return plots.encode(self.figure())
+        return None  # nothing to show: the notebook falls back to text
 
     def _map(self, label: str, positions: tuple[int, ...]) -> HeatMap:
         whole = self._whole or self.recording

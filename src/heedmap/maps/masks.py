@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from heedmap.checks import as_ordered_list, check_fraction, check_one_of
-from heedmap.errors import ArgumentError, UnknownWordError, plural, quoted
+from heedmap.errors import ArgumentError, UnknownWordError, quoted
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import png, resize_map, to_rgb
 from heedmap.figures.plots import Panel
@@ -48,17 +49,17 @@ def region_coverage(
     a pixel is inside, as of a box whose sides are fractions of the image.
     """
     if isinstance(region, tuple):
-        left, top, right, bottom = region
+        x0, y0, x1, y1 = region
         sides = ", ".join(f"{side:g}" for side in region)
         what = f"the box ({sides}) of {name}"
-        if not (0 <= left < right <= width and 0 <= top < bottom <= height):
+        if not (0 <= x0 < x1 <= width and 0 <= y0 < y1 <= height):
             raise ArgumentError(
                 f"{what} does not lie in the image of {width}×{height} pixels, or is empty: "
                 f"expected 0 ≤ left < right ≤ {width} and 0 ≤ top < bottom ≤ {height}"
             )
-        rows = np.diff(np.clip(np.arange(height + 1), top, bottom)).astype(np.float32)
-        columns = np.diff(np.clip(np.arange(width + 1), left, right)).astype(np.float32)
-        inside = np.outer(rows, columns)
+        rows = np.diff(np.clip(np.arange(height + 1), y0, y1))
+        columns = np.diff(np.clip(np.arange(width + 1), x0, x1))
+        inside = np.outer(rows.astype(np.float32), columns.astype(np.float32))
     else:
         what = f"the mask of {name}"
         if region.size != (width, height):
@@ -89,35 +90,30 @@ def soft_masks(
     SelectionError if there are no refined maps.
     """
     refined = Selection(recording.refined_alone())
-    plain = Selection(recording)
-    phrases = phrase_tokens(recording.table)
-    maps = [
-        [of.magnitude_of(p) for p in recording.table.phrases] for of in (refined, plain)
-    ]
-    reduced = dict(zip(phrases, suppress_rivals(*map(np.array, maps)), strict=True))
+    table = recording.table
+    after, before = (
+        np.array([part.magnitude_of(phrase) for phrase in table.phrases])
+        for part in (refined, Selection(recording))
+    )
+    reduced = suppress_rivals(after, before)
+    phrase_maps = dict(zip(phrase_tokens(table), reduced, strict=True))
+    cell = min(recording.size) / min(refined.recording.layers[0].grid)
 
     def mask_of(phrase: tuple[int, ...]) -> np.ndarray:
-        # A word that names neither a thing nor a property is nobody's rival.
-        small = (
-            reduced[phrase]
-            if phrase in reduced
-            else scaled(np.abs(refined.mean_of(phrase)))
-        )
+        from heedmap.mathematics.probabilities import guided
+
+        small = phrase_maps.get(phrase)
+        if small is None:
+            # A word that names neither a thing nor a property is nobody's rival.
+            small = scaled(np.abs(refined.mean_of(phrase)))
         large = resize_map(small, recording.size)
-        return scaled(large if image is None else _with_edges(recording, image, large))
+        if image is not None:
+            pixels = np.asarray(to_rgb(image))
+            large = guided(pixels, large[None], round(REACH * cell))[0]
+        return scaled(large)
 
     for positions in words:
-        yield reduce(np.maximum, map(mask_of, phrases_of(recording.table, positions)))
-
-
-def _with_edges(
-    recording: Recording, image: Image.Image, large: np.ndarray
-) -> np.ndarray:
-    from heedmap.mathematics.probabilities import guided
-
-    assert recording.refined is not None
-    cell = min(recording.size) / min(recording.refined.shape[:2])
-    return guided(np.asarray(to_rgb(image)), large[None], round(REACH * cell))[0]
+        yield reduce(np.maximum, map(mask_of, phrases_of(table, positions)))
 
 
 def phrases_of(
@@ -127,13 +123,12 @@ def phrases_of(
 
     Where there are none ("at" names no thing), return the words themselves.
     """
-    phrases = [
-        one for one in phrase_tokens(table) if not set(one).isdisjoint(positions)
-    ]
-    words = [
-        w.tokens for w in table.read_words if not set(w.tokens).isdisjoint(positions)
-    ]
-    return tuple(phrases or words)
+    words = [word.tokens for word in table.read_words]
+    for groups in (phrase_tokens(table), words):
+        found = [one for one in groups if not set(one).isdisjoint(positions)]
+        if found:
+            return tuple(found)
+    return ()
 
 
 def phrase_tokens(table: TokenTable) -> list[tuple[int, ...]]:
@@ -143,7 +138,7 @@ def phrase_tokens(table: TokenTable) -> list[tuple[int, ...]]:
 
 def check_image(image: object, size: tuple[int, int]) -> None:
     """Raise an ArgumentError if an image is passed whose size is not that of the maps (W, H)."""
-    if image is not None and (not isinstance(image, Image.Image) or image.size != size):
+    if getattr(image, "size", size) != size:
         raise ArgumentError(
             f"the image is {quoted(image)}: expected the Pillow image of {size[0]}×{size[1]} "
             "pixels that the maps were recorded with"
@@ -166,23 +161,25 @@ def suppress_rivals(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     strength = np.array([_height(one) for one in plain]) ** SHARPNESS
     *_, second, first = np.sort(strength, axis=0)
     rivals = np.array(np.where(strength < first, first, second), np.float64)
-    loss = np.divide(
-        rivals, strength + rivals, out=np.zeros_like(rivals), where=rivals > 0
-    )
+    # Where nothing stands out, nothing is lost.
+    loss = rivals / np.maximum(strength + rivals, np.finfo(np.float64).tiny)
     return (maps * (1 - loss)).astype(np.float32)
 
 
 def scaled(values: np.ndarray) -> np.ndarray:
     """Scale a map from 0 at the least to 1 at the greatest value; a constant map is 0."""
-    low = float(values.min())
-    high = float(values.max())
-    return np.zeros_like(values) if is_even(values) else (values - low) / (high - low)
+    if is_even(values):
+        return np.zeros_like(values)
+    return (values - values.min()) / np.ptp(values)
 
 
 def _height(values: np.ndarray) -> np.ndarray:
     """Return the height of each place above the mean, by the greatest height: 0 to 1."""
-    above = np.maximum(values.astype(np.float64) - values.mean(dtype=np.float64), 0)
-    return np.zeros_like(above) if is_even(values) else above / above.max()
+    exact = values.astype(np.float64)
+    if is_even(values):
+        return np.zeros_like(exact)
+    above = np.maximum(exact - exact.mean(), 0)
+    return above / above.max()
 
 
 # --- segments -----------------------------------------------------------------------------------
@@ -212,19 +209,18 @@ class Segments:
 
     def mask(self, name: str) -> np.ndarray:
         """Return the pixels of all phrases of a name: bool (H, W); UnknownWordError if none is."""
-        numbers = [n for n, one in enumerate(self.names, 1) if one == name]
-        if not numbers:
-            names = ", ".join(map(quoted, self.names))
+        if name not in self.names:
             raise UnknownWordError(
-                f"there is no segment {quoted(name)}: expected one of {names}"
+                f"there is no segment {quoted(name)}: expected one of {list(self.names)}"
             )
+        numbers = [n for n, one in enumerate(self.names, 1) if one == name]
         return np.isin(self.labels, numbers)
 
     @property
     def shares(self) -> tuple[float, ...]:
         """The share of the image that each phrase has, 0 to 1; the rest is background."""
         counts = np.bincount(self.labels.ravel(), minlength=len(self.names) + 1)
-        return tuple(float(count) / self.labels.size for count in counts[1:])
+        return tuple((counts[1:] / self.labels.size).tolist())
 
     def indexed(self) -> Image.Image:
         """Return an image of mode "P": its pixels are the labels, its palette their colours."""
@@ -242,26 +238,26 @@ class Segments:
             file_name: of the image.
         """
         height, width = self.labels.shape
-        masks = {n: self.labels == n for n in np.unique(self.labels).tolist() if n}
-        annotations = [
-            {
-                "id": place,
-                "image_id": 1,
-                "category_id": number,
-                "segmentation": {"size": [height, width], "counts": _runs(mask)},
-                "area": int(mask.sum()),
-                "bbox": _box(mask),
-                "iscrowd": 0,
-            }
-            for place, (number, mask) in enumerate(masks.items(), 1)
-        ]
+        image = {"id": 1, "file_name": file_name, "width": width, "height": height}
+        categories: list[dict[str, Any]] = []
+        annotations: list[dict[str, Any]] = []
+        for number, name in enumerate(self.names, 1):
+            categories.append({"id": number, "name": name})
+            mask = self.labels == number
+            if mask.any():
+                annotation = {
+                    "id": number,
+                    "image_id": 1,
+                    "category_id": number,
+                    "segmentation": {"size": [height, width], "counts": _runs(mask)},
+                    "area": int(mask.sum()),
+                    "bbox": _box(mask),
+                    "iscrowd": 0,
+                }
+                annotations.append(annotation)
         return {
-            "images": [
-                {"id": 1, "file_name": file_name, "width": width, "height": height}
-            ],
-            "categories": [
-                {"id": n, "name": name} for n, name in enumerate(self.names, 1)
-            ],
+            "images": [image],
+            "categories": categories,
             "annotations": annotations,
         }
 
@@ -288,37 +284,40 @@ class Segments:
         """
         check_one_of("kind", kind, ("png", "svg", "pdf"))
         folder = Path(folder)
-        about: dict[str, Any] = {} if run is None else {"run": str(run)}
-        about |= {
+        files = {
+            "labels.png": png(self.indexed()),
+            f"sheet.{kind}": plots.encode(self.figure(), kind),
+        }
+        phrases: list[dict[str, Any]] = []
+        for number, share in enumerate(self.shares, 1):
+            mask = self.labels == number
+            name = self.names[number - 1]
+            file = f"masks/{number}-{slug(name, 40)}.png"
+            files[file] = png(Image.fromarray(mask).convert("L"))
+            phrase = {
+                "name": name,
+                "label": number,
+                "share": round(share, 6),
+                "pixels": int(mask.sum()),
+                "box": _box(mask),
+                "file": str(folder / file),
+            }
+            phrases.append(phrase)
+        about = {
+            "run": run and str(run),
             "folder": str(folder),
             "prompt": self.prompt,
             "threshold": self.threshold,
+            "sheet": str(folder / f"sheet.{kind}"),
+            "phrases": phrases,
         }
-        about |= {"sheet": str(folder / f"sheet.{kind}"), "phrases": []}
+        for file, content in (("coco.json", self.coco()), ("segment.json", about)):
+            files[file] = f"{json.dumps(content)}\n".encode()
         with whole_folder(folder) as partial:
             (partial / "masks").mkdir()
-            for number, (name, share) in enumerate(
-                zip(self.names, self.shares, strict=True), 1
-            ):
-                mask = self.labels == number
-                file = f"masks/{number}-{slug(name, 40)}.png"
-                (partial / file).write_bytes(
-                    png(Image.fromarray(mask.astype(np.uint8) * 255))
-                )
-                phrase = {"name": name, "label": number, "share": round(share, 6)}
-                phrase |= {
-                    "pixels": int(mask.sum()),
-                    "box": _box(mask),
-                    "file": str(folder / file),
-                }
-                about["phrases"].append(phrase)
-            (partial / "labels.png").write_bytes(png(self.indexed()))
             np.save(partial / "labels.npy", self.labels, allow_pickle=False)
-            (partial / f"sheet.{kind}").write_bytes(plots.encode(self.figure(), kind))
-            for file, content in (("coco.json", self.coco()), ("segment.json", about)):
-                (partial / file).write_text(
-                    json.dumps(content) + "\n", encoding="utf-8"
-                )
+            for file, data in files.items():
+                (partial / file).write_bytes(data)
         return folder
 
     def sheet(self, *, title: str | None = None) -> Image.Image:
@@ -329,25 +328,24 @@ class Segments:
         """Draw the image, all phrases in their colours, then each by itself with its share."""
         base = self.image or Image.new("RGB", self.labels.shape[::-1], "white")
         base = overlays.enlarge(overlays.shrunk(base, plots.MAX_WIDTH))
-        labels = Image.fromarray(self.labels).resize(
-            base.size, Image.Resampling.NEAREST
-        )
-        labels = np.asarray(labels)
-        panels = [] if self.image is None else [Panel("", base, "the image")]
+        whole = Image.fromarray(self.labels)
+        labels = np.asarray(whole.resize(base.size, Image.Resampling.NEAREST))
+        panels: list[Panel] = []
+        if self.image is not None:
+            panels.append(Panel("", base, "the image"))
         if len(self.names) != 1:
             rest = f"{100 * (1 - sum(self.shares)):.0f} % background"
             panels.append(Panel("", overlays.labelled(base, labels), rest))
-        for number, (name, share) in enumerate(
-            zip(self.names, self.shares, strict=True), 1
-        ):
+        for number, share in enumerate(self.shares, 1):
             single = np.where(labels == number, labels, 0)
-            small = "under 1 %" if share else "no pixel"
-            note = f"{100 * share:.0f} %" if share >= 0.01 else small
+            note = f"{100 * share:.0f} %"
+            if share < 0.01:
+                note = "under 1 %" if share else "no pixel"
+            name = self.names[number - 1]
             panels.append(Panel(name, overlays.labelled(base, single), note))
         note = f"threshold: {self.threshold:g} of each phrase's soft mask"
-        return plots.draw_panels(
-            panels, title=self.prompt if title is None else title, note=note
-        )
+        title = self.prompt if title is None else title
+        return plots.draw_panels(panels, title=title, note=note)
 
     def _repr_png_(self) -> bytes:
         return plots.encode(self.figure())
@@ -365,39 +363,29 @@ def segmented(
     names: list[str] = []
     places: list[tuple[int, ...]] = []
     if phrases is None:
-        # Each concept was asked for, also one that names neither a thing nor a property.
-        words = [word.tokens for word in table.read_words]
-        places = words if table.of_concepts else phrase_tokens(table)
-        names += [table.text_of(tokens) for tokens in places]
-    else:
-        queries = (
-            [phrases] if isinstance(phrases, str | int) else as_ordered_list(phrases)
-        )
-        if not queries or not all(
-            isinstance(one, str) or type(one) is int for one in queries
-        ):
+        places = phrase_tokens(table)
+        if table.of_concepts:
+            # Each was asked for, also one that names neither a thing nor a property.
+            places = [word.tokens for word in table.read_words]
+        names = [table.text_of(tokens) for tokens in places]
+    queries = [phrases] if isinstance(phrases, str | int) else as_ordered_list(phrases)
+    for query in queries or ():
+        if isinstance(query, str):
+            tokens = table.find(query)
+        else:
+            tokens = table.tokens_at(query)
+        # Two words of one phrase have one mask (`HeatMap.soft_mask`).
+        place = tuple(chain(*phrases_of(table, tokens)))
+        name = table.name_of(query) if isinstance(query, str) else table.text_of(place)
+        if not set(place).isdisjoint(chain(*places)):
             raise ArgumentError(
-                f"phrases is {quoted(phrases)}: expected a list of texts"
+                f"{quoted(name)} is of a phrase that was named before: name it once"
             )
-        for query in queries:
-            tokens = (
-                table.find(query) if isinstance(query, str) else table.tokens_at(query)
-            )
-            # Two words of one phrase have one mask (`HeatMap.soft_mask`).
-            place = tuple(t for part in phrases_of(table, tokens) for t in part)
-            name = (
-                table.name_of(query) if isinstance(query, str) else table.text_of(place)
-            )
-            for other, tokens in zip(names, places, strict=True):
-                if not set(place).isdisjoint(tokens):
-                    raise ArgumentError(
-                        f"{quoted(other)} and {quoted(name)} are of one phrase: name it once"
-                    )
-            names.append(name)
-            places.append(place)
+        names.append(name)
+        places.append(place)
     if not 1 <= len(names) <= _MOST_PHRASES:
         raise ArgumentError(
-            f"there are {plural(len(names), 'phrase')}: expected 1 to {_MOST_PHRASES}; name words"
+            f"phrases is {quoted(phrases)}: expected 1 to {_MOST_PHRASES} words or phrases"
         )
     labels = np.zeros(recording.size[::-1], np.uint8)
     greatest = np.zeros(labels.shape, np.float32)
@@ -407,7 +395,13 @@ def segmented(
         np.maximum(greatest, soft, out=greatest)
     labels[greatest < threshold] = 0
     labels.flags.writeable = False
-    return Segments(tuple(names), labels, image, table.prompt, threshold)
+    return Segments(
+        tuple(names),
+        labels,
+        image,
+        table.prompt,
+        threshold,
+    )
 
 
 def _box(mask: np.ndarray) -> list[int] | None:

@@ -5,21 +5,24 @@ columns of a layer's grid or of a map. All is numpy: reading a saved run needs n
 """
 
 import fnmatch
+import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 import numpy as np
-from msgspec import Meta, Struct
+import safetensors.numpy
+from msgspec import Meta
 from PIL import Image
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file  # pyright: ignore[reportUnknownVariableType]
 
-from heedmap.checks import as_list, is_constant
+from heedmap.checks import is_constant
 from heedmap.errors import (
     ArgumentError,
     NothingRecordedError,
@@ -33,6 +36,7 @@ from heedmap.errors import (
 )
 from heedmap.io import reading
 from heedmap.io.schemas import (
+    FORMAT,
     MAX_LAYER_NAME,
     MAX_LAYERS,
     MAX_STEPS,
@@ -42,13 +46,12 @@ from heedmap.io.schemas import (
     SideLength,
     Small,
 )
-from heedmap.io.writing import WriteError
+from heedmap.io.writing import put_file
 from heedmap.options import AXES, Axis, Share
 from heedmap.text.words import TokenTable, Word
 
 MAX_FILE = 4 * 2**30
-MAX_HEADER = 2**24
-"""Bytes in which a file describes its arrays."""
+"""Bytes of a file."""
 LARGEST = 1e20
 """The largest number in a file: a probability, or the result of weights and rules."""
 AVERAGED = "mean"
@@ -60,6 +63,10 @@ CELLS = 64
 _STAGES = ("down", "mid", "up")
 _KINDS = ("double", "single")
 """Kinds of blocks, each with its own numbers; parts of the other models are thirds of one list."""
+_DETAILS = re.compile(
+    r"(\.transformer_blocks\.0)?(\.attn2?)?$|_blocks?|\.attentions|\.transformer"
+)
+"""The pieces of a layer's path that its short name leaves out."""
 
 
 def stage_of(name: str) -> str:
@@ -71,38 +78,27 @@ def name_fits(name: str, wanted: str, part: str = "") -> bool:
     """Return whether a stage, a part, a short name, a path or a pattern fits a layer."""
     if wanted in _STAGES:
         return stage_of(name) == wanted
-    known = [name, short_name(name, part), *filter(None, [part])]
-    return wanted in known or fnmatch.fnmatchcase(name, wanted)
+    names = part or name, short_name(name, part)
+    return wanted in names or fnmatch.fnmatchcase(name, wanted)
 
 
 def layers_there(parts: Mapping[str, str], like: str) -> str:
-    """List the groups and layers of `parts` for an error, of many layers those most like a name."""
-    groups = filter(
-        None, dict.fromkeys([*sorted(map(stage_of, parts)), *parts.values()])
-    )
-    names = nearest_layers(like, parts)
-    others = len(parts) - len(names)
-    return join_words(
-        [*groups, *names, *([f"{others} more"] if others else [])], most=99
-    )
+    """List the groups of layers for an error, and the layers most like a name.
 
-
-def nearest_layers(like: str, parts: Mapping[str, str]) -> list[str]:
-    """Return the short names of the layers most like a path or a short name, the nearest first."""
-    return nearest(short_name(like), [*short_names(parts).values()])
+    `parts` has by path the part that each layer is in (`Layer.part`).
+    """
+    groups = [*sorted(map(stage_of, parts)), *parts.values()]
+    names = nearest(short_name(like), short_names(parts).values())
+    examples = f"layers such as {', '.join(names)}"
+    return join_words([*filter(None, dict.fromkeys(groups)), examples], most=99)
 
 
 def short_name(name: str, part: str = "") -> str:
     """Return the name of a layer in figures and tables: "up 1.0", "mid 0", "single 3"."""
-    short = (
-        name.removesuffix(".attn2")
-        .removesuffix(".attn")
-        .removesuffix(".transformer_blocks.0")
-    )
-    for piece in ("_blocks", "_block", ".attentions", ".transformer"):
-        short = short.replace(piece, "")
-    kind, dot, number = short.partition(".")
-    return f"{part if part in _KINDS else kind} {number}" if dot else short
+    kind, _, number = _DETAILS.sub("", name).partition(".")
+    if number and part in _KINDS:
+        kind = part
+    return f"{kind} {number}".rstrip()
 
 
 def short_names(parts: Mapping[str, str]) -> dict[str, str]:
@@ -110,11 +106,9 @@ def short_names(parts: Mapping[str, str]) -> dict[str, str]:
 
     `parts` has by path the part that each layer is in (`Layer.part`).
     """
-    shorts = {name: short_name(name, part) for name, part in parts.items()}
-    counts = Counter(shorts.values())
-    return {
-        name: short if counts[short] == 1 else name for name, short in shorts.items()
-    }
+    names = {path: short_name(path, part) for path, part in parts.items()}
+    counts = Counter(names.values())
+    return names | {path: path for path in names if counts[names[path]] > 1}
 
 
 def cells(latent: tuple[int, int]) -> tuple[int, int]:
@@ -152,42 +146,51 @@ class Layer:
         return short_name(self.name, self.part)
 
 
-class RecordingFile(Struct, frozen=True):
-    """The description of the arrays in `maps.safetensors`."""
+@dataclass(frozen=True, eq=False)
+class RecordingInfo:
+    """The description of a recording: its attributes without the arrays, as its file has them."""
 
-    format: Format
     layers: Annotated[tuple[Layer, ...], Meta(min_length=1, max_length=MAX_LAYERS)]
-    keep: tuple[Axis, ...]
+    keep: frozenset[Axis]
     timesteps: Annotated[tuple[Number, ...], Meta(min_length=1, max_length=MAX_STEPS)]
     positions: Annotated[tuple[Small, ...], Meta(min_length=1, max_length=MAX_TOKENS)]
     table: TokenTable
     latent: tuple[SideLength, SideLength]
     size: tuple[SideLength, SideLength]
+
+    def info(self) -> dict[str, Any]:
+        """Return these attributes by name."""
+        return {
+            field.name: getattr(self, field.name) for field in fields(RecordingInfo)
+        }
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RecordingFile(RecordingInfo):
+    """The description of the arrays in `maps.safetensors`."""
+
+    format: Format
     refined: tuple[SideLength, SideLength] | None = None
     share_of: Share | None = None
     outputs: bool = False
 
 
-# As in `Recording`.
-_FIELDS = ("layers", "timesteps", "positions", "table", "latent", "size", "share_of")
-
-
 @dataclass(frozen=True, eq=False)
-class Recording:
+class Recording(RecordingInfo):
     """The attention probabilities of one image's run, at the axes that were kept.
 
     Attributes:
         layers: the layers, in the order of the model; one named `AVERAGED` where they were
             averaged.
-        axes: the names of the axes of each array: "step", "head", "position" (of the latent, row
-            by row), "token".
-        arrays: one read-only float32 array (S, H, Q, K) a layer; S or H is 1 where it was averaged.
         keep: the axes that were kept, of "layer", "step", "head".
         timesteps: the scheduler's timestep of every step.
         positions: of the encoded text, those that the K axis holds.
         table: the words and tokens of the prompt.
         latent: (h, w) of the latent.
         size: (W, H) of the image in pixels.
+        axes: the names of the axes of each array: "step", "head", "position" (of the latent, row
+            by row), "token".
+        arrays: one read-only float32 array (S, H, Q, K) a layer; S or H is 1 where it was averaged.
         refined: the maps of the same tokens refined by self-attention, read-only float32
             (h, w, K); None where there are none.
         share_of: "all" if the values are shares of all attention, "text" if they are shares of the
@@ -198,23 +201,18 @@ class Recording:
     """
 
     axes: ClassVar = ("step", "head", "position", "token")
-    layers: tuple[Layer, ...]
     arrays: tuple[np.ndarray, ...]
-    keep: frozenset[Axis]
-    timesteps: tuple[float, ...]
-    positions: tuple[int, ...]
-    table: TokenTable
-    latent: tuple[int, int]
-    size: tuple[int, int]
     refined: np.ndarray | None = None
     share_of: Share | None = None
     outputs: tuple[np.ndarray, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arrays", tuple(map(_read_only, self.arrays)))
-        object.__setattr__(self, "outputs", tuple(map(_read_only, self.outputs)))
+        vars(self).update(
+            arrays=tuple(map(_read_only, self.arrays)),
+            outputs=tuple(map(_read_only, self.outputs)),
+        )
         if self.refined is not None:
-            object.__setattr__(self, "refined", _read_only(self.refined))
+            vars(self).update(refined=_read_only(self.refined))
 
     def __repr__(self) -> str:
         axes = " and ".join(sorted(self.keep)) or "none"
@@ -244,12 +242,10 @@ class Recording:
                 "in which each position of the image attends to all of them and to nothing else"
             )
         h, w, tokens = self.refined.shape
-        array = self.refined.reshape(1, 1, h * w, tokens)
-        layers = (Layer(REFINED, 1, (h, w)),)
         return replace(
             self,
-            layers=layers,
-            arrays=(array,),
+            layers=(Layer(REFINED, 1, (h, w)),),
+            arrays=(self.refined.reshape(1, 1, h * w, tokens),),
             keep=frozenset(),
             refined=None,
             outputs=(),
@@ -265,11 +261,10 @@ class Recording:
                 "there are no similarities of outputs: they need two or more concepts, and a model "
                 "whose text and image share one softmax (SD 3, Flux.1), with diffusers' processors"
             )
-        keep = self.keep - {"head"}
         return replace(
             self,
             arrays=self.outputs,
-            keep=keep,
+            keep=self.keep - {"head"},
             refined=None,
             outputs=(),
             share_of="outputs",
@@ -281,33 +276,22 @@ class Recording:
         Raises:
             RunError: if the file cannot be written.
         """
-        path = Path(path)
-        arrays = {
-            f"layer.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.arrays)
-        }
+        arrays = {f"layer.{i}": array for i, array in enumerate(self.arrays)}
+        arrays |= {f"output.{i}": array for i, array in enumerate(self.outputs)}
+        grid = None
         if self.refined is not None:
-            arrays["refined"] = np.ascontiguousarray(self.refined)
-        arrays |= {
-            f"output.{i}": np.ascontiguousarray(a) for i, a in enumerate(self.outputs)
-        }
-        values = {name: getattr(self, name) for name in _FIELDS}
-        values["refined"] = None if self.refined is None else self.refined.shape[:2]
-        values["outputs"] = bool(self.outputs)
+            arrays["refined"] = self.refined
+            grid = self.refined.shape[:2]
         about = RecordingFile(
-            format=reading.FORMAT, keep=(*sorted(self.keep),), **values
+            **self.info(),
+            format=FORMAT,
+            refined=grid,
+            share_of=self.share_of,
+            outputs=bool(self.outputs),
         )
-        try:
-            path.touch()
-            mode = path.stat().st_mode
-            save_file(
-                arrays, path, metadata={"heedmap": msgspec.json.encode(about).decode()}
-            )
-            # Safetensors lets its owner alone read it, whatever the umask.
-            path.chmod(mode)
-        except (SafetensorError, OSError) as error:
-            raise WriteError(
-                f"{path} cannot be written ({error}): choose another place"
-            ) from error
+        text = msgspec.json.encode(about, order="deterministic").decode()
+        dense = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        put_file(path, safetensors.numpy.save(dense, metadata={"heedmap": text}))
 
     @classmethod
     def load(cls, path: str | Path) -> "Recording":
@@ -317,20 +301,14 @@ class Recording:
             RunError: if the file is missing, too large, or not what `save` writes.
         """
         path = Path(path)
-        if not path.is_file():  # a pipe would never end
-            raise RunError(f"{path} is missing, or is not a file")
         try:
-            with path.open("rb") as start:
-                header = int.from_bytes(start.read(8), "little")
-            if path.stat().st_size > MAX_FILE or header > MAX_HEADER:
+            if path.stat().st_size > MAX_FILE:
                 raise ValueError(f"it is larger than {format_bytes(MAX_FILE)}")
             opened: Any = safe_open(path, framework="numpy")
             with opened as file:
                 about: dict[str, str] = file.metadata() or {}
-                description = reading.decode(
-                    about.get("heedmap", ""), RecordingFile, str(path)
-                )
-                return _arrays_of(description, file)
+                text = about.get("heedmap", "")
+                return _read(reading.decode(text, RecordingFile, path), file)
         except (SafetensorError, OSError, ValueError) as error:
             raise RunError(
                 f"{path} is not a recording that heedmap wrote: {error}"
@@ -343,40 +321,42 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def _arrays_of(about: RecordingFile, file: Any) -> Recording:
-    """Read the arrays of a file; their shapes and types are checked before they are allocated."""
-    positions = about.positions
-    keep = frozenset(about.keep)
-    if len({*positions}) < len(positions) or max(positions) >= len(about.table.tokens):
-        raise ValueError("it has a token twice, or one that its prompt has not")
-    steps = len(about.timesteps) if "step" in keep else 1
-    shapes: dict[str, tuple[int, ...]] = {}
+def _read(about: RecordingFile, file: Any) -> Recording:
+    tokens = len(about.positions)
+    if max(about.positions) >= len(about.table.tokens):
+        raise ValueError("it has a token that its prompt has not")
+    steps = len(about.timesteps) if "step" in about.keep else 1
+    arrays: list[np.ndarray] = []
+    outputs: list[np.ndarray] = []
+    refined = None
     for i, layer in enumerate(about.layers):
-        heads = layer.heads if "head" in keep else 1
-        size = layer.grid[0] * layer.grid[1]
-        shapes[f"layer.{i}"] = (steps, heads, size, len(positions))
+        heads = layer.heads if "head" in about.keep else 1
+        cells = math.prod(layer.grid)
+        arrays.append(_read_array(file, f"layer.{i}", (steps, heads, cells, tokens)))
         if about.outputs:
-            shapes[f"output.{i}"] = (steps, 1, size, len(positions))
+            outputs.append(_read_array(file, f"output.{i}", (steps, 1, cells, tokens)))
     if about.refined is not None:
-        shapes["refined"] = (*about.refined, len(positions))
-    if set(file.keys()) != set(shapes):
-        raise ValueError("it has not one array a layer")
-    arrays: dict[str, np.ndarray] = {}
-    for name, shape in shapes.items():
-        part = file.get_slice(name)
-        if tuple(part.get_shape()) != shape or part.get_dtype() != "F32":
-            raise ValueError(f"{name} has another shape or type than its description")
-        arrays[name] = array = file.get_tensor(name)
-        if not (array.min() >= -LARGEST and array.max() <= LARGEST):  # both refuse NaN
-            raise ValueError(
-                f"{name} has numbers that are NaN, infinite or far too large"
-            )
-    values = {name: getattr(about, name) for name in _FIELDS}
-    values["refined"] = arrays.pop("refined", None)
-    values["outputs"] = tuple(
-        arrays.pop(name) for name in shapes if name.startswith("output.")
+        refined = _read_array(file, "refined", (*about.refined, tokens))
+    if len(file.keys()) != len(arrays) + len(outputs) + (refined is not None):
+        raise ValueError("it has more arrays than its description")
+    return Recording(
+        **about.info(),
+        arrays=tuple(arrays),
+        refined=refined,
+        share_of=about.share_of,
+        outputs=tuple(outputs),
     )
-    return Recording(arrays=tuple(arrays.values()), keep=keep, **values)
+
+
+def _read_array(file: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Read an array; its shape and type are checked before it is allocated."""
+    part = file.get_slice(name)
+    if tuple(part.get_shape()) != shape or part.get_dtype() != "F32":
+        raise ValueError(f"{name} has another shape or type than its description")
+    array = file.get_tensor(name)
+    if not (array.min() >= -LARGEST and array.max() <= LARGEST):  # both refuse NaN
+        raise ValueError(f"{name} has numbers that are NaN, infinite or far too large")
+    return array
 
 
 # --- parts of a recording ------------------------------------------------------------------------
@@ -401,83 +381,60 @@ class Selection:
     @property
     def layer_numbers(self) -> tuple[int, ...]:
         """The numbers of its layers."""
-        return (
-            (*range(len(self.recording.layers)),)
-            if self.layers is None
-            else self.layers
-        )
+        if self.layers is not None:
+            return self.layers
+        return tuple(range(len(self.recording.layers)))
 
     @property
     def step_numbers(self) -> tuple[int, ...]:
         """The numbers of its steps; SelectionError where they were averaged."""
         self._check_kept("step")
-        return (
-            (*range(len(self.recording.timesteps)),)
-            if self.steps is None
-            else self.steps
-        )
+        if self.steps is not None:
+            return self.steps
+        return tuple(range(len(self.recording.timesteps)))
 
     @property
     def head_numbers(self) -> tuple[int, ...]:
         """The numbers of its heads; SelectionError where they were averaged."""
         self._check_kept("head")
-        most = max(self.recording.layers[i].heads for i in self.layer_numbers)
-        return (*range(most),) if self.heads is None else self.heads
+        if self.heads is not None:
+            return self.heads
+        return tuple(range(self._most_heads()))
+
+    def _most_heads(self) -> int:
+        return max(self.recording.layers[i].heads for i in self.layer_numbers)
 
     def with_layers(self, layers: Any, resolution: Any) -> "Selection":
         """Keep the layers that fit a filter, and a grid (h, w) or its short side."""
         self._check_kept("layer")
         grid = np.asarray(resolution).tolist()
-        before = {i: self.recording.layers[i] for i in self.layer_numbers}
-        numbers = tuple(
-            i
-            for i, layer in before.items()
-            if (layers is None or layer_fits(layer, layers))
-            and (grid is None or grid in (min(layer.grid), [*layer.grid]))
-        )
+        numbers: list[int] = []
+        for i in self.layer_numbers:
+            layer = self.recording.layers[i]
+            is_of_grid = grid in (None, min(layer.grid), [*layer.grid])
+            if is_of_grid and (layers is None or layer_fits(layer, layers)):
+                numbers.append(i)
         if not numbers:
-            parts = {layer.name: layer.part for layer in before.values()}
-            names = layers_there(parts, f"{layers or ''}")
-            wanted = ", ".join(map(quoted, as_list(layers) or [layers]))
-            if resolution is not None:
-                sides = sorted({min(layer.grid) for layer in before.values()})
-                wanted = f"resolution {quoted(resolution)}"
-                names += (
-                    f", with {join_words([*map(str, sides)])} cells on the short side"
-                )
-            raise SelectionError(f"no layer matches {wanted}: available are {names}")
-        return replace(self, layers=numbers)
+            before = [self.recording.layers[i] for i in self.layer_numbers]
+            parts = {layer.name: layer.part for layer in before}
+            sides = sorted({min(layer.grid) for layer in before})
+            raise SelectionError(
+                f"no layer matches layers={quoted(layers)}, resolution={quoted(resolution)}: "
+                f"available are {layers_there(parts, str(layers))}, with "
+                f"{join_words([*map(str, sides)])} cells on the short side"
+            )
+        return replace(self, layers=tuple(numbers))
 
     def with_steps(self, steps: Any) -> "Selection":
         """Keep the steps that have these numbers."""
-        before = self.step_numbers
         total = len(self.recording.timesteps)
-        numbers = tuple(i for i in numbers_of(steps, total, "step") if i in before)
-        if not numbers:
-            wanted = quoted(steps)
-            if hasattr(steps, "stop"):  # a slice
-                start = steps.start or 0
-                stop = steps.stop
-                wanted = f"{start}" if stop == start + 1 else f"in {start}:{stop or ''}"
-            there = f"steps {before[0]} to {before[-1]}"
-            raise SelectionError(f"there is no step {wanted}: this run has {there}")
-        return replace(self, steps=numbers)
+        return replace(self, steps=numbers_of("step", steps, total, self.step_numbers))
 
     def with_heads(self, heads: Any) -> "Selection":
         """Keep the heads that have these numbers, and the layers that have them all."""
-        before = self.head_numbers
+        numbers = numbers_of("head", heads, self._most_heads(), self.head_numbers)
         layers = self.recording.layers
-        most = max(layers[i].heads for i in self.layer_numbers)
-        numbers = tuple(
-            head for head in numbers_of(heads, most, "head") if head in before
-        )
-        fitting = [
-            i for i in self.layer_numbers if numbers and max(numbers) < layers[i].heads
-        ]
-        if not fitting:
-            raise SelectionError(
-                f"no layer has all of the heads {quoted(heads)}: expected 0 to {most - 1}"
-            )
+        fitting = [i for i in self.layer_numbers if max(numbers) < layers[i].heads]
         return replace(self, layers=tuple(fitting), heads=numbers)
 
     def _check_kept(self, axis: Axis) -> None:
@@ -487,34 +444,32 @@ class Selection:
                 "select layers or steps"
             )
         if axis not in self.recording.keep:
-            kept = [name for name in AXES if name in {axis, *self.recording.keep}]
+            keep = [name for name in AXES if name in {axis, *self.recording.keep}]
             raise SelectionError(
                 f"{axis}s cannot be selected, since they were averaged: generate the run again "
-                f"with keep={kept} (--keep {','.join(kept)})"
+                f"with keep={keep} (--keep {','.join(keep)})"
             )
 
-    def mean_of(self, positions: Iterable[int]) -> np.ndarray:
+    def mean_of(self, positions: Sequence[int]) -> np.ndarray:
         """Return the mean over the selection of the summed probabilities of tokens: (h, w)."""
-        recording = self.recording
-        positions = list(positions)
-        if not recording.arrays:
+        if not self.recording.arrays:
             raise NothingRecordedError(
                 "nothing was recorded: run the pipeline inside of the trace"
             )
-        missing = [p for p in positions if p not in recording.columns]
-        if missing:
+        column_of = self.recording.columns
+        if not column_of.keys() >= set(positions):
             raise SelectionError(
-                f"tokens {missing} were not recorded: record with tokens='all'"
+                f"not all tokens of {quoted(positions)} were recorded: record with "
+                "tokens='all' for all"
             )
-        columns = [recording.columns[p] for p in positions]
-        w, h = cells(recording.latent)
+        columns = [column_of[position] for position in positions]
+        w, h = cells(self.recording.latent)
         total = np.zeros((h, w), dtype=np.float32)
         for grid, sums in self._sums.items():
             # Pillow's bilinear filter widens when it shrinks: no cell of a finer grid is skipped.
             plane = np.ascontiguousarray(sums[:, columns].sum(axis=-1).reshape(grid))
-            total += np.asarray(
-                Image.fromarray(plane).resize((w, h), Image.Resampling.BILINEAR)
-            )
+            large = Image.fromarray(plane).resize((w, h), Image.Resampling.BILINEAR)
+            total += np.asarray(large)
         return total / np.float32(len(self.layer_numbers))
 
     def magnitude_of(self, words: Iterable[Word]) -> np.ndarray:
@@ -527,8 +482,9 @@ class Selection:
     def extremes(self) -> tuple[float, float]:
         """The lowest and the highest value among the maps of all words."""
         maps = [self.mean_of(word.tokens) for word in self.recording.table.read_words]
-        low = min((float(m.min()) for m in maps), default=0.0)
-        return low, max((float(m.max()) for m in maps), default=1.0)
+        low = min([float(values.min()) for values in maps], default=0.0)
+        high = max([float(values.max()) for values in maps], default=1.0)
+        return low, high
 
     @cached_property
     def _sums(self) -> dict[tuple[int, int], np.ndarray]:
@@ -539,13 +495,13 @@ class Selection:
         sums: dict[tuple[int, int], np.ndarray] = {}
         for i in self.layer_numbers:
             part = self.recording.arrays[i]
-            grid = self.recording.layers[i].grid
             if self.steps is not None:
                 part = part[list(self.steps)]
             if self.heads is not None:
                 part = part[:, list(self.heads)]
             mean = part.mean(axis=(0, 1), dtype=np.float32)
-            sums[grid] = sums[grid] + mean if grid in sums else mean
+            grid = self.recording.layers[i].grid
+            sums[grid] = sums.get(grid, 0) + mean
         return sums
 
 
@@ -563,18 +519,25 @@ def layer_fits(layer: Layer, wanted: object) -> bool:
     return any(layer_fits(layer, one) for one in cast(Sequence[object], wanted))
 
 
-def numbers_of(wanted: Any, total: int, noun: str) -> list[int]:
-    """Return the numbers of `total` that an index, a slice or a list selects: ascending, once."""
-    try:
-        index: Any = slice(None) if wanted is None else wanted
-        every = np.arange(total)
-        part = every[index] if isinstance(index, slice) else every[np.asarray(index)]
-        return np.unique(part).tolist()
-    except (IndexError, TypeError, ValueError) as error:
+def numbers_of(
+    noun: str, wanted: Any, total: int, among: Sequence[int]
+) -> tuple[int, ...]:
+    """Return those `among` 0 to `total` - 1 that an index, a slice or a list selects, ascending.
+
+    SelectionError if there are none.
+    """
+    numbers: list[int] = []
+    with suppress(IndexError, TypeError, ValueError):
+        is_slice = hasattr(wanted, "indices")
+        index = wanted if is_slice else np.asarray(wanted)
+        numbers = np.unique(np.arange(total)[index]).tolist()
+    selected = tuple(number for number in numbers if number in among)
+    if not selected:
         raise SelectionError(
-            f"{noun} {quoted(wanted)} is not there: expected whole numbers from 0 to {total - 1}, "
-            "a slice or a list"
-        ) from error
+            f"there is no {noun} {quoted(wanted)}: expected whole numbers from {among[0]} to "
+            f"{among[-1]}, a slice or a list"
+        )
+    return selected
 
 
 # --- the agreement of two maps by the order of their values ---------------------------------------
