@@ -48,8 +48,9 @@ from heedmap.results.edits import EditResult, change_between
 from heedmap.results.explanations import Explanation, ExplanationReport
 from heedmap.results.runs import Run
 from heedmap.text.prompts import split_words
+from heedmap.text.tokenization import tokenize
 from heedmap.text.weights import leave_out, parse_weights, spelled, weighed
-from heedmap.text.words import LABELS, Token, TokenTable, Word, tokenize
+from heedmap.text.words import LABELS, Token, TokenTable, Word
 
 
 def recording(
@@ -598,11 +599,6 @@ def build_tokenizer(limit: int | None = 77, **kwargs) -> CLIPTokenizer:
 def shared_tokenizer(limit: int) -> CLIPTokenizer:
     """One of `build_tokenizer`, for tests that leave it as it is."""
     return build_tokenizer(limit)
-
-
-def pieces(table: TokenTable, query: str, **kwargs) -> list[str]:
-    """The texts of the tokens of a word or phrase."""
-    return [table.tokens[position].text for position in table.find(query, **kwargs)]
 
 
 SCRAPS = [

@@ -7,7 +7,7 @@ import pytest
 from evaluation import kinds
 from heedmap.backends import loading
 from heedmap.text.alignment import pair_words, purpose_of
-from heedmap.text.words import tokenize
+from heedmap.text.tokenization import tokenize
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from heedmap.backends.base import GridShape
 from heedmap.backends.joint import JointFamily
-from heedmap.text.words import TokenTable, padded, tokenize_between
+from heedmap.text.axis import padded
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
 
 _MULTIPLE = 16  # of the tokens of a prompt
 
@@ -48,7 +50,7 @@ class CogView4(JointFamily):
     ) -> TokenTable:
         """Return the words and tokens of a prompt, behind the padding to a multiple of 16."""
         limit = self.longest(arguments)
-        table = tokenize_between("", prompt, "", tokenizer, limit=limit)
+        table = tokenize(prompt, tokenizer, limit=limit, padding=False)
         return padded(
             table, -(-len(table.tokens) // _MULTIPLE) * _MULTIPLE, in_front=True
         )

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from heedmap.backends.base import GridShape, TextStates
 from heedmap.backends.joint import PackedFamily
-from heedmap.text.words import TokenTable, tokenize
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
 
 REFERENCE = (
     "puts the positions of an image of yours beside those of the image that it draws"

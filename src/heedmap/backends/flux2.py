@@ -19,7 +19,8 @@ from torch import Tensor
 from heedmap.backends.base import GridShape
 from heedmap.backends.flux import REFERENCE, Flux
 from heedmap.backends.joint import template_around
-from heedmap.text.words import TokenTable, tokenize_between
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
 
 
 class Flux2(Flux):
@@ -76,6 +77,11 @@ class Flux2(Flux):
         # A processor adds no second start token.
         inner = getattr(tokenizer, "tokenizer", tokenizer)
         begun = inner is not tokenizer and before.startswith(inner.bos_token or "\0")
-        options = {"padding": "max_length", "add_special_tokens": not begun}
-        limit = self.longest(arguments)
-        return tokenize_between(before, prompt, after, inner, limit=limit, **options)
+        return tokenize(
+            prompt,
+            inner,
+            before=before,
+            after=after,
+            limit=self.longest(arguments),
+            add_special_tokens=not begun,
+        )

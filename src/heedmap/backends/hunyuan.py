@@ -15,7 +15,8 @@ from torch.nn.functional import pad
 
 from heedmap.backends.base import TextStates
 from heedmap.backends.transformer import Transformer
-from heedmap.text.words import TokenTable, tokenize
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
 
 
 class HunyuanDiT(Transformer):

@@ -14,7 +14,8 @@ from torch import Tensor
 from heedmap.backends.base import TextStates, default_of
 from heedmap.backends.transformer import Transformer
 from heedmap.errors import ArgumentError, TraceError, quoted
-from heedmap.text.words import Rewritten, TokenTable, tokenize
+from heedmap.text.tokenization import Rewritten, tokenize
+from heedmap.text.words import TokenTable
 
 
 class PixArt(Transformer):

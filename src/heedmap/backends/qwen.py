@@ -14,7 +14,9 @@ from torch import Tensor
 from heedmap.backends.base import GridShape, TextStates
 from heedmap.backends.flux import REFERENCE
 from heedmap.backends.joint import PackedFamily
-from heedmap.text.words import TokenTable, tokenize_between
+from heedmap.text.axis import arrange
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
 
 
 class QwenImage(PackedFamily):
@@ -79,7 +81,12 @@ class QwenImage(PackedFamily):
         pipe = self.pipe
         before, after = pipe.prompt_template_encode.split("{}")
         limit = min(self.longest(arguments), pipe.tokenizer_max_length)
-        drop = pipe.prompt_template_encode_start_idx
-        return tokenize_between(
-            before, prompt, after, tokenizer, limit=limit, drop=drop
+        table = tokenize(
+            prompt,
+            tokenizer,
+            before=before,
+            after=after,
+            limit=limit + pipe.prompt_template_encode_start_idx,
+            padding=False,
         )
+        return arrange(table, self.axis_places(len(table.tokens), arguments))

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from diffusers import SD3Transformer2DModel
 
 from heedmap.backends.joint import JointFamily
-from heedmap.text.words import LABELS, Token, TokenTable, tokenize
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import LABELS, Token, TokenTable
 
 _PERTURBED = "perturbs the attention of a part of its batch"
 

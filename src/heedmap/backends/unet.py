@@ -8,7 +8,8 @@ from diffusers import UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
 
 from heedmap.backends.base import Family, GridShape
-from heedmap.text.words import TokenTable, tokenize
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
 
 _STAGES = ("down_blocks", "mid_block", "up_blocks")  # in the order they run
 _OWN_PROCESSORS = "runs attention processors of its own in place of heedmap's"

@@ -39,7 +39,8 @@ from heedmap.recording.accumulation import (
 from heedmap.recording.concepts import ConceptStreams
 from heedmap.recording.controller import RunPosition
 from heedmap.recording.grouping import RecordSums
-from heedmap.text.words import TokenTable, checked_concepts
+from heedmap.text.concepts import checked_concepts
+from heedmap.text.words import TokenTable
 
 
 @dataclass(frozen=True)

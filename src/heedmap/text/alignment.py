@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 from heedmap.checks import check_one_of, check_text
 from heedmap.errors import ArgumentError, join_words, quoted
 from heedmap.options import EditKind, EditPurpose
+from heedmap.text.axis import separate
 from heedmap.text.prompts import (
     CONNECTIVES,
     fold,
@@ -21,7 +22,7 @@ from heedmap.text.prompts import (
     word_keys,
     word_set,
 )
-from heedmap.text.words import TokenTable, Word, separate
+from heedmap.text.words import TokenTable, Word
 
 _Pair = tuple[Word | None, Word | None]
 _Pairs = list[_Pair]
