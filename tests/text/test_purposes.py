@@ -6,7 +6,8 @@ import pytest
 
 from evaluation import kinds
 from heedmap.backends import loading
-from heedmap.text.alignment import pair_words, purpose_of
+from heedmap.text.alignment import pair_words
+from heedmap.text.purposes import purpose_of
 from heedmap.text.tokenization import tokenize
 
 

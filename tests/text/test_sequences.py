@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedmap.text.alignment import best_matches
+from heedmap.text.sequences import best_matches
 
 TOKENS = {"match": 1, "swap": -1, "gap": 0}
 WORDS = {"match": 0, "swap": -1, "gap": -1}

@@ -11,8 +11,9 @@ from tokenizers import pre_tokenizers
 from transformers import BertTokenizer, Qwen2Tokenizer, T5Tokenizer
 
 from heedmap.errors import UnknownWordError
-from heedmap.text.alignment import pair_words, refinement, token_shares
+from heedmap.text.alignment import pair_words
 from heedmap.text.axis import concatenate
+from heedmap.text.token_mapping import refinement, token_shares
 from heedmap.text.tokenization import tokenize
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable

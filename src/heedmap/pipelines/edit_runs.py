@@ -41,13 +41,9 @@ from heedmap.recording.probing import Probe
 from heedmap.recording.tracing import StepState, Trace
 from heedmap.results.edits import EditResult, change_between, image_difference
 from heedmap.results.runs import Run
-from heedmap.text.alignment import (
-    WordAlignment,
-    pair_words,
-    purpose_of,
-    swap_of,
-    token_shares,
-)
+from heedmap.text.alignment import WordAlignment, pair_words, swap_of
+from heedmap.text.purposes import purpose_of
+from heedmap.text.token_mapping import token_shares
 from heedmap.text.weights import escape, parse_weights, spelled, token_weights, weighed
 from heedmap.text.words import MOVE_IT, TokenTable, Word
 

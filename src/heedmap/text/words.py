@@ -160,23 +160,23 @@ class TokenTable:
         """Return the table whose words have their tokens in one of several encoders alone.
 
         Raises:
-            UnknownWordError: if there is no such encoder, or it is not loaded; they are counted
+            UnknownWordError: if there is no such encoder, or it read no word; they are counted
                 from 0.
         """
         number = check_int("the encoder", number)
         encoders = dict(enumerate(self.encoder_positions))
         places = encoders.get(number, range(0))
-        if all(self.tokens[place].kind == "pad" for place in places):
-            raise UnknownWordError(
-                f"no encoder {number} read the prompt, of {len(encoders)} that are counted from "
-                "0: there are fewer, or the pipeline runs without it, such as Stable Diffusion 3 "
-                "without T5"
-            )
         words: list[Word] = []
         for word in self.words:
             tokens = tuple(place for place in word.tokens if place in places)
             words.append(replace(word, tokens=tokens))
-        return replace(self, words=tuple(words))
+        table = replace(self, words=tuple(words))
+        if self.read_words and not table.read_words:
+            raise UnknownWordError(
+                f"encoder {number} read no word of the prompt: expected one of {len(encoders)}, "
+                "counted from 0, that the pipeline runs with (Stable Diffusion 3 may lack T5)"
+            )
+        return table
 
     @property
     def unread(self) -> str:
