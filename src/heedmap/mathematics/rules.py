@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, reduce
 from math import ceil
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from heedmap.checks import is_constant
 from heedmap.errors import ArgumentError
 from heedmap.mathematics.probabilities import less_largest, visible_softmax
 
+_block_diagonal: Callable[..., Tensor] = torch.block_diag  # pyright: ignore[reportUnknownMemberType]
 FINEST = 10_000
 """The largest denominator of a fraction of a run."""
 
@@ -43,11 +44,11 @@ def steps_within(start: float, end: float, steps: int) -> range:
     Prompt-to-prompt's own code (Hertz et al., 2022) rounds down instead: it takes cross-attention
     for the first ⌊f·(steps + 1)⌋ steps, self-attention for the first ⌊f·steps⌋.
     """
-    bounds = (
-        Fraction(float(bound)).limit_denominator(FINEST) for bound in (start, end)
+    first, stop = (
+        ceil(Fraction(float(bound)).limit_denominator(FINEST) * steps)
+        for bound in (start, end)
     )
-    low, high = (ceil(bound * steps) for bound in bounds)
-    return range(max(low, 0), min(high, steps))
+    return range(max(first, 0), min(stop, steps))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,25 +108,21 @@ class Mix:
 
     def padded(self, tokens: int) -> "Mix":
         """Return the mixture for a prompt that its batch pads at the end."""
-        if len(self.target) == tokens and (
-            self.source is None or len(self.source) == tokens
-        ):
-            return self
-        target, own = torch.eye(tokens), len(self.target)
-        target[:own, :own] = self.target
-        if self.source is None:
-            return replace(self, target=target)
-        rows, columns = self.source.shape
-        source = pad(self.source, (0, tokens - columns, 0, tokens - rows))
+        more = tokens - len(self.target)
+        source = self.source
+        if source is not None:
+            source = pad(source, (0, more, 0, tokens - len(source)))
+        target = _block_diagonal(self.target, torch.eye(more))
         return replace(self, source=source, target=target)
 
     def joint(self, p: Tensor, source: Tensor | None) -> Tensor:
         """Return P' (…, Q, K + 1) of rows whose last column is the image's share."""
-        text = self(p[..., :-1], None if source is None else source[..., :-1])
-        share = p[..., -1:]
-        if source is not None:
-            share = share.lerp(source[..., -1:], self.image)
-        return torch.cat([text, share], dim=-1)
+        mix = self.padded(p.shape[-1] - 1)
+        taken = mix.source
+        if taken is not None:
+            taken = _block_diagonal(taken, torch.tensor(self.image))
+        target = _block_diagonal(mix.target, torch.tensor(1 - self.image))
+        return Mix(taken, target)(p, source)
 
     def then(self, other: "Mix") -> "Mix":
         """Return this mixture followed by another one."""
@@ -154,8 +151,26 @@ def is_biased(rule: object) -> TypeGuard[Any]:
     return callable(getattr(rule, "bias", None))
 
 
+class LinearRule:
+    """A rule by its matrices: `mix(site)`, or None where it does nothing."""
+
+    def mix(self, site: Site) -> Mix | None:
+        """Return the matrices of the rule at a site."""
+        raise NotImplementedError
+
+    def __call__(self, p: Tensor, site: Site) -> Tensor:
+        """Return P' (H, Q, K)."""
+        mix = self.mix(site)
+        return p if mix is None else mix(p, site.source)
+
+    def joint(self, p: Tensor, site: Site) -> Tensor:
+        """Return P' (H, Q, K + 1) of rows whose last column is the image's share."""
+        mix = self.mix(site)
+        return p if mix is None else mix.joint(p, site.source)
+
+
 @dataclass(frozen=True, eq=False)
-class Inject:
+class Inject(LinearRule):
     """Take columns of the source's attention: prompt-to-prompt's replace and refine.
 
     `P' = α ⊙ (P_src M) + (1 − α) ⊙ P`, with α 1 for a target token while `start ≤ step/steps < end`
@@ -180,31 +195,19 @@ class Inject:
 
     def mix(self, site: Site) -> Mix | None:
         """Return A = M diag(α) and B = diag(1 − α), and the image's α."""
-        bounds: list[list[float]] = cast(
-            Any, torch.stack([self.start, self.end], 1)
-        ).tolist()
+        bounds: Any = torch.stack([self.start, self.end], dim=1)
         acts = [
-            site.step in steps_within(low, high, site.steps) for low, high in bounds
+            site.step in steps_within(*window, site.steps) for window in bounds.tolist()
         ]
-        alpha = torch.tensor(acts, dtype=torch.float32)
-        if not alpha.any():
+        if not any(acts):
             return None
+        alpha = torch.tensor(acts, dtype=torch.float32)
         image = float(site.step in steps_within(*self.image, site.steps))
         return Mix(self.columns * alpha, torch.diag(1 - alpha), image)
 
-    def __call__(self, p: Tensor, site: Site) -> Tensor:
-        """Return P' (H, Q, K)."""
-        mix = self.mix(site)
-        return p if mix is None else mix(p, site.source)
-
-    def joint(self, p: Tensor, site: Site) -> Tensor:
-        """Return P' (H, Q, K + 1) of rows whose last column is the image's share."""
-        mix = self.mix(site)
-        return p if mix is None else mix.joint(p, site.source)
-
 
 @dataclass(frozen=True, eq=False)
-class Weights:
+class Weights(LinearRule):
     """Multiply the attention that tokens draw: `P' = E ⊙ P`, not renormalized.
 
     Attributes:
@@ -215,17 +218,9 @@ class Weights:
 
     def mix(self, site: Site) -> Mix | None:
         """Return B = diag(E)."""
-        return (
-            None
-            if bool((self.weights == 1).all())
-            else Mix(None, torch.diag(self.weights))
-        )
-
-    def __call__(self, p: Tensor, site: Site) -> Tensor:
-        """Return P' (H, Q, K), whose rows do not sum to 1."""
-        return p * pad(
-            self.weights.to(p), (0, p.shape[-1] - len(self.weights)), value=1.0
-        )
+        if bool((self.weights == 1).all()):
+            return None
+        return Mix(None, torch.diag(self.weights))
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,18 +315,16 @@ def apply(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:
 def apply_joint(rules: Iterable[Any], p: Tensor, site: Site) -> Tensor:
     """Return P' (H, Q, K + 1) after all rules, of rows whose last column is the image's share.
 
-    `Inject` and `Renormalize` act on whole rows; the source's at the site are such rows, too. All
-    other rules are given the K text tokens, and leave the image's share as it is.
+    `Renormalize` and linear rules act on whole rows; the source's at the site are such rows, too.
+    All other rules are given the K text tokens, and leave the image's share as it is.
     """
     for rule in rules:
         if isinstance(rule, Renormalize):
             p = rule(p, site)
-        elif isinstance(rule, Inject):
+        elif isinstance(rule, LinearRule):
             p = rule.joint(p, site)
         else:
-            text = p[..., :-1]
-            text = checked_result(rule, rule(text, site), text, site)
-            p = torch.cat([text, p[..., -1:]], dim=-1)
+            p = torch.cat([apply([rule], p[..., :-1], site), p[..., -1:]], dim=-1)
     return p
 
 
@@ -348,17 +341,15 @@ def checked_result(rule: Rule, edited: Any, p: Tensor, site: Site) -> Tensor:
             holds NaN or Inf.
     """
     name = rule_name(rule)
-    if not (
-        isinstance(edited, Tensor)
-        and (edited.is_floating_point() or edited.dtype == torch.bool)
-        and (edited.shape, edited.device) == (p.shape, p.device)
-    ):
-        kind = type(edited).__name__
-        if isinstance(edited, Tensor):
-            dtype = str(edited.dtype).removeprefix("torch.")
-            kind = f"{dtype} of shape {tuple(edited.shape)} on {edited.device}"
+    given = type(edited).__name__
+    fits = False
+    if isinstance(edited, Tensor):
+        given = f"{edited.dtype} of shape {tuple(edited.shape)} on {edited.device}"
+        fits = edited.is_floating_point() or edited.dtype == torch.bool
+        fits = fits and (edited.shape, edited.device) == (p.shape, p.device)
+    if not fits:
         raise ArgumentError(
-            f"the rule {name} gave {kind}: expected a tensor of floats of the same shape "
+            f"the rule {name} gave {given}: expected a tensor of floats of the same shape "
             f"(H, Q, K) = {tuple(p.shape)} on {p.device}"
         )
     if not bool(edited.isfinite().all()):
@@ -371,9 +362,8 @@ def checked_result(rule: Rule, edited: Any, p: Tensor, site: Site) -> Tensor:
 
 def mixture(rules: Iterable[Any], site: Site) -> Mix | None:
     """Return linear rules as one mixture; None if none does anything."""
-    parts = [rule.mix(site) for rule in rules]
-    parts = [part for part in parts if part is not None]
-    return reduce(Mix.then, parts) if parts else None
+    mixes = [mix for rule in rules if (mix := rule.mix(site)) is not None]
+    return reduce(Mix.then, mixes) if mixes else None
 
 
 # --- the blend of latents -----------------------------------------------------------------------

@@ -23,7 +23,6 @@ from heedmap.mathematics.probabilities import (
     fused,
     index_tensor,
     propagate,
-    propagate_layers,
 )
 from heedmap.mathematics.rules import Site, steps_within
 from heedmap.options import Axis
@@ -386,7 +385,7 @@ class RefinedMaps:
             parts = [propagate(q, k, m, scale=row.scale) for q, k, m, (row, _) in each]
             return torch.stack(parts).sum(dim=0)
         query, key = torch.stack(queries), torch.stack(keys)
-        return propagate_layers(query, key, means, scale=scales.pop()).sum(dim=0)
+        return propagate(query, key, means, scale=scales.pop()).sum(dim=0)
 
     def _plain_of(self, image: int) -> RunningMean | None:
         """Return the mean map of an image so far; None if there is none."""
