@@ -29,7 +29,7 @@ from heedmap.checks import is_constant
 from heedmap.errors import ArgumentError
 from heedmap.mathematics.probabilities import less_largest, visible_softmax
 
-_block_diagonal: Callable[..., Tensor] = torch.block_diag  # pyright: ignore[reportUnknownMemberType]
+_block_diagonal: Callable[..., Tensor] = torch.block_diag  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 FINEST = 10_000
 """The largest denominator of a fraction of a run."""
 

@@ -171,7 +171,8 @@ class TokenTable:
             tokens = tuple(place for place in word.tokens if place in places)
             words.append(replace(word, tokens=tokens))
         table = replace(self, words=tuple(words))
-        if self.read_words and not table.read_words:
+        is_unread = self.read_words and not table.read_words
+        if is_unread or number not in encoders:
             raise UnknownWordError(
                 f"encoder {number} read no word of the prompt: expected one of {len(encoders)}, "
                 "counted from 0, that the pipeline runs with (Stable Diffusion 3 may lack T5)"
