@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 from diffusers import SD3Transformer2DModel
 
 from heedmap.backends.joint import JointFamily
+from heedmap.text.axis import padded
 from heedmap.text.tokenization import tokenize
-from heedmap.text.words import LABELS, Token, TokenTable
+from heedmap.text.words import TokenTable
 
 _PERTURBED = "perturbs the attention of a part of its batch"
 
@@ -64,7 +65,4 @@ class StableDiffusion3(JointFamily):
         limit = self.longest(arguments)
         if tokenizer is not None:
             return tokenize(prompt, tokenizer, limit=limit)
-        padding = [
-            Token(number, 0, LABELS["pad"], 0, 0, "pad") for number in range(limit)
-        ]
-        return TokenTable(prompt, limit, 0, tuple(padding), ())
+        return padded(TokenTable(prompt, limit, 0, (), ()), limit)

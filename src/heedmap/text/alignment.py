@@ -4,9 +4,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import get_args
 
-from heedmap.checks import check_one_of, check_text
+from heedmap.checks import check_text
 from heedmap.errors import ArgumentError, join_words, quoted
 from heedmap.options import EditKind
 from heedmap.text.prompts import CONNECTIVES, fold, plurals, word_keys
@@ -86,8 +85,6 @@ def pair_words(
     tokens without a partner keep their own attention. ArgumentError if "replace" is asked of
     different numbers of words, or the prompts are too long to be aligned.
     """
-    if kind is not None:
-        check_one_of("kind", kind, get_args(EditKind))
     guesses: list[tuple[Word, Word]] = []
     if kind != "replace":
         pairs, guesses = _paired(source, target)
@@ -184,17 +181,19 @@ def _phrases(words: Sequence[Word], prompt: str) -> list[_Phrase]:
 
 
 def _keys(word: Word | None) -> tuple[str, ...]:
-    return word_keys(word.text) or (fold(word.text),) if word else ()
+    if word is None:
+        return ()
+    return word_keys(word.text) or (fold(word.text),)
 
 
 def _why(changes: list[_Pair], kind: EditKind) -> str:
     swaps = [f"{quoted(a.text)} became {quoted(b.text)}" for a, b in changes if a and b]
     added = [quoted(b.text) for a, b in changes if b and not a]
     dropped = [quoted(a.text) for a, b in changes if a and not b]
-    clauses = [join_words(swaps)] if swaps else []
-    for change, names in (("added", added), ("dropped", dropped)):
-        if names:
-            clauses.append(f"{change} {join_words(names)}")
+    clauses: list[str] = []
+    for change, texts in (("", swaps), ("added ", added), ("dropped ", dropped)):
+        if texts:
+            clauses.append(f"{change}{join_words(texts)}")
     effect = "unchanged words take the source's attention and new words keep their own"
     if kind == "replace":
         effect = "attention is replaced word by word"

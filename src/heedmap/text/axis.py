@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from heedmap.text.words import LABELS, Token, TokenTable, Word
+from heedmap.text.words import Token, TokenTable, Word
 
-_PADDING = Token(0, 0, LABELS["pad"], 0, 0, "pad")
+_PADDING = Token(0, 0, "<pad>", 0, 0, "pad")
 
 
 def arrange(table: TokenTable, places: Sequence[int | None]) -> TokenTable:
@@ -39,9 +39,11 @@ def arrange(table: TokenTable, places: Sequence[int | None]) -> TokenTable:
 
 def padded(table: TokenTable, count: int, *, in_front: bool = False) -> TokenTable:
     """Return the table of a prompt, padded behind it or in front to `count` tokens."""
-    places = range(len(table.tokens))
+    places = list(range(len(table.tokens)))
     padding = [None] * (count - len(places))
-    return arrange(table, [*padding, *places] if in_front else [*places, *padding])
+    if in_front:
+        return arrange(table, padding + places)
+    return arrange(table, places + padding)
 
 
 def concatenate(tables: Sequence[TokenTable]) -> TokenTable:

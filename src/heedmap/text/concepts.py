@@ -29,13 +29,12 @@ def checked_concepts(concepts: object) -> tuple[str, ...]:
             "a concept", text, "sky", most=MAX_PROMPT // MAX_CONCEPTS
         ).strip()
         keys = word_keys(concept)
-        wrong = "contains no word" if not keys else ""
-        if keys in different:
-            wrong = "is given twice"
-        elif set("(:)") <= set(concept):
-            wrong = "has a weight, which concepts cannot have"
-        if wrong:
-            raise ArgumentError(f"the concept {quoted(concept)} {wrong}")
+        has_weight = set("(:)") <= set(concept)
+        if not keys or keys in different or has_weight:
+            raise ArgumentError(
+                f"the concept {quoted(concept)} contains no word, is given twice, or has a weight: "
+                "expected different words or phrases"
+            )
         different[keys] = concept
     return tuple(different.values())
 

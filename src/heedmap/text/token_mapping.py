@@ -1,7 +1,7 @@
 """The source's tokens whose attention the tokens of an edited prompt take."""
 
+from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 
 from heedmap.text.alignment import WordAlignment
 from heedmap.text.axis import separate
@@ -61,8 +61,12 @@ def replacement(
         targets |= _in_order(source.positions(kind), after)
     for pair in alignment.pairs:
         a, b = pair
-        before = source.words[a.number].tokens if a else ()
-        after = target.words[b.number].tokens if b else ()
+        before: Sequence[int] = ()
+        after: Sequence[int] = ()
+        if a:
+            before = source.words[a.number].tokens
+        if b:
+            after = target.words[b.number].tokens
         pieces = list(zip(_ids(source, before), _ids(target, after), strict=False))
         stayed = pair not in alignment.changes and all(x == y for x, y in pieces)
         if stayed or len(before) == len(after):
@@ -130,8 +134,8 @@ def _owners(table: TokenTable) -> dict[int, int]:
 def _sizes(table: TokenTable) -> list[int]:
     """Return the numbers of text tokens of one word in a row; punctuation stands alone."""
     owners = _owners(table)
-    units = groupby(table.positions(), key=lambda p: owners.get(p, -1 - p))
-    return [len(list(unit)) for _, unit in units]
+    units = Counter(owners.get(p, -1 - p) for p in table.positions())
+    return list(units.values())
 
 
 def _punctuation(table: TokenTable) -> list[list[int]]:

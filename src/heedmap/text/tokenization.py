@@ -15,7 +15,7 @@ from heedmap.checks import check_text
 from heedmap.errors import ModelError, quoted
 from heedmap.io.schemas import MAX_PROMPT, MAX_TOKENS, TokenKind
 from heedmap.text.prompts import is_unspaced, split_units
-from heedmap.text.words import LABELS, Token, TokenTable, Word
+from heedmap.text.words import Token, TokenTable, Word
 
 _NOT_SET = 2**16  # transformers writes 1e30 where a tokenizer has no limit
 _CLIP_LIMIT = 77
@@ -107,8 +107,11 @@ def tokenize(
     spans = iter(_whole_spans(prompt, offsets))
     tokens: list[Token] = []
     for position, (token, kind) in enumerate(rows):
-        start, end = next(spans) if kind == "text" else (0, 0)
-        label = LABELS.get(kind, prompt[start:end])
+        label = f"<{kind}>"
+        start = end = 0
+        if kind == "text":
+            start, end = next(spans)
+            label = prompt[start:end]
         tokens.append(Token(position, token, label, start, end, kind))
     texts = [token for token in tokens if token.kind == "text"]
     count = len(encoding.ids)

@@ -22,12 +22,6 @@ from heedmap.io.schemas import TOKENS_AT_MOST, WORDS_AT_MOST, Small, Text, Token
 from heedmap.text.prompts import describes, is_unspaced
 from heedmap.text.search import find_places, phrase_around
 
-LABELS: dict[str, str] = {
-    "start": "<start>",
-    "end": "<end>",
-    "pad": "<pad>",
-    "image": "<image>",
-}
 MOVE_IT = "shorten the prompt, or move the word towards its start"  # advice of errors
 _QUOTED = re.compile("""".+"|'.+'|\u201c.+\u201d|\u2018.+\u2019""")
 
@@ -39,7 +33,8 @@ class Token:
     Attributes:
         position: index on the `K` axis.
         id: the tokenizer's number for it.
-        text: the characters of the prompt it covers; a label such as "<pad>" for the specials.
+        text: the characters of the prompt it covers; "<start>", "<end>", "<pad>" or "<image>" for
+            the specials.
             Several tokens may cover the same characters: an emoji is often three.
         start: first character in the prompt (0 for the specials).
         end: one past the last character (0 for the specials).
