@@ -28,7 +28,6 @@ from heedmap.mathematics.rules import (
     Inject,
     Renormalize,
     Rule,
-    blend,
     blend_mask,
     steps_within,
 )
@@ -376,9 +375,8 @@ class LocalBlend:
             for tokens in self._protected:
                 mask &= ~acts(0, tokens)
             self.masks[number] = mask
-            blended[number] = blend(
-                latents[0], latents[number], mask.to(latents.device)
-            )
+            inside = mask.to(latents.device)
+            blended[number] = torch.where(inside, latents[number], latents[0])
         return blended
 
 

@@ -58,20 +58,7 @@ def tokenize(
         options: of the tokenizer's call.
     """
     check_text("the prompt", prompt, most=MAX_PROMPT)
-    if not getattr(tokenizer, "is_fast", False) or tokenizer.truncation_side == "left":
-        raise ModelError(
-            f"the tokenizer {type(tokenizer).__name__} gives no character offsets, or cuts texts "
-            "on the left, so words cannot be tied to tokens: load the model with its fast "
-            "tokenizer, and truncation_side='right'"
-        )
-    limit = int(tokenizer.model_max_length) if limit is None else limit
-    if limit > _NOT_SET:
-        limit = _CLIP_LIMIT
-    if limit > MAX_TOKENS:
-        raise ModelError(
-            f"the tokenizer reads {limit} tokens of a prompt: expected at most {MAX_TOKENS}; load "
-            "it with a smaller model_max_length"
-        )
+    limit = _limit_of(tokenizer, limit)
     rewritten = None if rewrite is None else rewrite(prompt)
     text = prompt if rewritten is None else rewritten.text
     first = len(before)
@@ -122,6 +109,26 @@ def tokenize(
         tokens=tuple(tokens[:count]),
         words=_words(prompt, texts, count, tokenizer.unk_token_id),
     )
+
+
+def _limit_of(tokenizer: Any, limit: int | None) -> int:
+    """Return the number of tokens that are read; ModelError if words cannot be tied to them."""
+    if not getattr(tokenizer, "is_fast", False) or tokenizer.truncation_side == "left":
+        raise ModelError(
+            f"the tokenizer {type(tokenizer).__name__} gives no character offsets, or cuts texts "
+            "on the left, so words cannot be tied to tokens: load the model with its fast "
+            "tokenizer, and truncation_side='right'"
+        )
+    if limit is None:
+        limit = int(tokenizer.model_max_length)
+    if limit > _NOT_SET:
+        return _CLIP_LIMIT
+    if limit > MAX_TOKENS:
+        raise ModelError(
+            f"the tokenizer reads {limit} tokens of a prompt: expected at most {MAX_TOKENS}; load "
+            "it with a smaller model_max_length"
+        )
+    return limit
 
 
 def _whole_spans(
