@@ -280,10 +280,9 @@ class TokenTable:
 
     def name_of(self, query: str) -> str:
         """Return a word as it was asked for, or all characters of the tokens that hold it."""
-        query = query.strip()
         place = self.matches(query)[0]
-        if not is_unspaced(query):
-            return query
+        if not is_unspaced(query.strip()):
+            return query.strip()
         return self.prompt[place[0].start : place[-1].end]
 
     def phrase(self, query: str) -> tuple[int, ...]:
