@@ -130,8 +130,8 @@ def fused(
         with a mask or autocast.
     """
     tracked = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
-    given = (*others, *options.values())
-    plain = not any(isinstance(one, Tensor) or one for one in given)
+    arguments = (*others, *options.values())
+    plain = not any(isinstance(one, Tensor) or one for one in arguments)
     if plain and query.ndim == 4 and not tracked:
         kernel = _kernel(query, key, value, scale)
         if kernel is not None:

@@ -118,11 +118,11 @@ class Mix:
     def joint(self, p: Tensor, source: Tensor | None) -> Tensor:
         """Return P' (…, Q, K + 1) of rows whose last column is the image's share."""
         mix = self.padded(p.shape[-1] - 1)
-        taken = mix.source
-        if taken is not None:
-            taken = _block_diagonal(taken, torch.tensor(self.image))
+        source_mix = mix.source
+        if source_mix is not None:
+            source_mix = _block_diagonal(source_mix, torch.tensor(self.image))
         target = _block_diagonal(mix.target, torch.tensor(1 - self.image))
-        return Mix(taken, target)(p, source)
+        return Mix(source_mix, target)(p, source)
 
     def then(self, other: "Mix") -> "Mix":
         """Return this mixture followed by another one."""
@@ -341,15 +341,15 @@ def checked_result(rule: Rule, edited: Any, p: Tensor, site: Site) -> Tensor:
             holds NaN or Inf.
     """
     name = rule_name(rule)
-    given = type(edited).__name__
+    result = type(edited).__name__
     fits = False
     if isinstance(edited, Tensor):
-        given = f"{edited.dtype} of shape {tuple(edited.shape)} on {edited.device}"
+        result = f"{edited.dtype} of shape {tuple(edited.shape)} on {edited.device}"
         fits = edited.is_floating_point() or edited.dtype == torch.bool
         fits = fits and (edited.shape, edited.device) == (p.shape, p.device)
     if not fits:
         raise ArgumentError(
-            f"the rule {name} gave {given}: expected a tensor of floats of the same shape "
+            f"the rule {name} gave {result}: expected a tensor of floats of the same shape "
             f"(H, Q, K) = {tuple(p.shape)} on {p.device}"
         )
     if not bool(edited.isfinite().all()):

@@ -25,9 +25,9 @@ def arrange(table: TokenTable, places: Sequence[int | None]) -> TokenTable:
         tokens.append(replace(token, position=number))
     words: list[Word] = []
     for word in table.words:
-        read = tuple(numbers[place] for place in word.tokens if place in numbers)
-        missing = word.missing + len(word.tokens) - len(read)
-        words.append(replace(word, tokens=read, missing=missing))
+        positions = tuple(numbers[place] for place in word.tokens if place in numbers)
+        missing = word.missing + len(word.tokens) - len(positions)
+        words.append(replace(word, tokens=positions, missing=missing))
     return TokenTable(
         prompt=table.prompt,
         limit=table.limit + len(numbers) - len(table.tokens),
@@ -73,7 +73,7 @@ def concatenate(tables: Sequence[TokenTable]) -> TokenTable:
     for group in groups:
         start = group[0][1].start
         end = max(word.end for _, word in group)
-        read = chain.from_iterable(word.tokens for _, word in group)
+        positions = chain.from_iterable(word.tokens for _, word in group)
         missing: Counter[int] = Counter()
         for number, word in group:
             missing[number] += word.missing
@@ -83,7 +83,7 @@ def concatenate(tables: Sequence[TokenTable]) -> TokenTable:
                 text=prompt[start:end],
                 start=start,
                 end=end,
-                tokens=tuple(sorted(read)),
+                tokens=tuple(sorted(positions)),
                 missing=min(missing.values()),
             )
         )

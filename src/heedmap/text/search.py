@@ -100,13 +100,13 @@ def phrase_around(prompt: str, words: Sequence[Span], place: Span) -> Span:
     return (first, last) if last - first < LONGEST_PHRASE else place
 
 
-def _describes(prompt: str, words: Sequence[Span], number: int, beside: int) -> bool:
+def _describes(prompt: str, words: Sequence[Span], number: int, neighbour: int) -> bool:
     """Return whether a word may stand in a phrase with the word before or behind it.
 
     Only spaces or a hyphen may stand between the two.
     """
     if not 0 <= number < len(words):
         return False
-    left, right = sorted([words[number], words[beside]])
-    gap = prompt[left[1] : right[0]].strip(" \t")
+    first, second = sorted([words[number], words[neighbour]])
+    gap = prompt[first[1] : second[0]].strip(" \t")
     return gap in ("", "-") and describes(prompt[slice(*words[number])])

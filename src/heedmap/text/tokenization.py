@@ -193,11 +193,11 @@ def _words(
     for group in groups:
         start = units[group[0]][0]
         end = units[group[-1]][1]
-        own = chain.from_iterable(members[number] for number in group)
-        positions = [token.position for token in own]
-        read = tuple(position for position in positions if position < count)
-        missing = len(positions) - len(read)
-        words.append(Word(len(words), prompt[start:end], start, end, read, missing))
+        group_tokens = chain.from_iterable(members[number] for number in group)
+        positions = [token.position for token in group_tokens]
+        visible = tuple(position for position in positions if position < count)
+        missing = len(positions) - len(visible)
+        words.append(Word(len(words), prompt[start:end], start, end, visible, missing))
     return tuple(words)
 
 

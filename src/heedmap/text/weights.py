@@ -102,9 +102,9 @@ def parse_weights(prompt: str) -> WeightedPrompt:
         raise _unbalanced(prompt, opened[0])
     if spans and unpaired:
         raise _unbalanced(prompt, unpaired[0])
-    text, read = _without(prompt, hidden, sorted(spans))
+    text, moved = _without(prompt, hidden, sorted(spans))
     bracket = prompt[slice(*min(plain))] if plain else ""
-    return WeightedPrompt(text, tuple(read), bracket)
+    return WeightedPrompt(text, tuple(moved), bracket)
 
 
 def _without(
@@ -284,10 +284,10 @@ def leave_out(prompt: WeightedPrompt, table: TokenTable, query: str) -> str:
             start = len(prompt.text[:start].rstrip())
         hidden.update(range(start, end))
     text, spans = _without(prompt.text, hidden, prompt.spans)
-    left: list[Span] = []
+    trimmed: list[Span] = []
     for (start, end, _), (first, last, weight) in zip(prompt.spans, spans, strict=True):
         if not gone.issuperset(_words_within(table, start, end)):
             part = text[first:last]
             first += len(part) - len(part.lstrip())
-            left.append((first, first + len(part.strip()), weight))
-    return spelled(text, left).strip()
+            trimmed.append((first, first + len(part.strip()), weight))
+    return spelled(text, trimmed).strip()
