@@ -48,8 +48,9 @@ from heedmap.results.edits import EditResult, change_between
 from heedmap.results.explanations import Explanation, ExplanationReport
 from heedmap.results.runs import Run
 from heedmap.text.prompts import split_words
+from heedmap.text.tokenization import tokenize
 from heedmap.text.weights import leave_out, parse_weights, spelled, weighed
-from heedmap.text.words import LABELS, Token, TokenTable, Word, tokenize
+from heedmap.text.words import Token, TokenTable, Word
 
 
 def recording(
@@ -240,13 +241,13 @@ class Edited:
 def table_of(prompt: str, limit: int = 77) -> TokenTable:
     """One token a word, and what CLIP puts around them."""
     spans = split_words(prompt)[: limit - 2]
-    tokens = [Token(0, 0, LABELS["start"], 0, 0, "start")]
+    tokens = [Token(0, 0, "<start>", 0, 0, "start")]
     words = []
     for n, (a, b) in enumerate(spans):
         tokens.append(Token(n + 1, n + 1, prompt[a:b], a, b, "text"))
         words.append(Word(n, prompt[a:b], a, b, (n + 1,), 0))
-    tokens.append(Token(len(tokens), 9, LABELS["end"], 0, 0, "end"))
-    tokens += [Token(p, 9, LABELS["pad"], 0, 0, "pad") for p in range(len(tokens), limit)]
+    tokens.append(Token(len(tokens), 9, "<end>", 0, 0, "end"))
+    tokens += [Token(p, 9, "<pad>", 0, 0, "pad") for p in range(len(tokens), limit)]
     return TokenTable(prompt, limit, 0, tuple(tokens), tuple(words))
 
 
@@ -598,11 +599,6 @@ def build_tokenizer(limit: int | None = 77, **kwargs) -> CLIPTokenizer:
 def shared_tokenizer(limit: int) -> CLIPTokenizer:
     """One of `build_tokenizer`, for tests that leave it as it is."""
     return build_tokenizer(limit)
-
-
-def pieces(table: TokenTable, query: str, **kwargs) -> list[str]:
-    """The texts of the tokens of a word or phrase."""
-    return [table.tokens[position].text for position in table.find(query, **kwargs)]
 
 
 SCRAPS = [

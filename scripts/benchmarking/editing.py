@@ -39,7 +39,8 @@ from heedmap.backends.prompts import prompt_table
 from heedmap.mathematics.rules import Inject, Weights
 from heedmap.recording.controller import Steering
 from heedmap.recording.tracing import Trace
-from heedmap.text.alignment import pair_words, replacement
+from heedmap.text.alignment import pair_words
+from heedmap.text.token_mapping import replacement
 
 CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
 PHASES = {"both": SELF, "cross": CROSS - SELF, "none": 1 - CROSS}

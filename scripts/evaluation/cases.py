@@ -14,7 +14,7 @@ from evaluation import judge
 from heedmap.backends import loading
 from heedmap.pipelines import generation
 from heedmap.pipelines.arguments import resolve_options
-from heedmap.text.words import tokenize
+from heedmap.text.tokenization import tokenize
 from world import captions, layouts, scenes
 
 SwapKind = Literal["noun", "colour"]

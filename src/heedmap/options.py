@@ -48,7 +48,7 @@ EditKind = Literal["replace", "refine"]
 EditPurpose = Literal[
     "relation", "addition", "removal", "setting", "swap", "size", "colour"
 ]
-"""The purpose of an edit (`heedmap.text.alignment`), the one that needs the most freedom first."""
+"""The purpose of an edit (`heedmap.text.purposes`), the one that needs the most freedom first."""
 Device = Literal["auto", "cpu", "cuda", "mps"]
 """Where a model runs; "auto" is the best that there is."""
 Dtype = Literal["auto", "float32", "float16", "bfloat16"]

@@ -7,7 +7,7 @@ import pytest
 
 from cli.calling import PROMPT, error_of, invoke, run_command, run_json, usage_error_of
 from heedmap.backends import layer_shapes
-from heedmap.text.words import tokenize
+from heedmap.text.tokenization import tokenize
 
 
 def test_json_is_the_librarys_table(embedded):

@@ -15,7 +15,7 @@ from heedmap.io.word_edits import Mask, SavedRule
 from heedmap.mathematics.rules import Site
 from heedmap.pipelines import generation
 from heedmap.recording.edits import confining_rules
-from heedmap.text.words import tokenize
+from heedmap.text.tokenization import tokenize
 
 SIZE = (128, 128)
 LEFT, RIGHT = (0, 0, 64, 128), (64, 0, 128, 128)

@@ -9,7 +9,7 @@ from making import table
 from evaluation import blends, cases, judge, measures, places, swaps, weights
 from evaluation.cases import Swap
 from heedmap.backends import loading
-from heedmap.text.words import tokenize
+from heedmap.text.tokenization import tokenize
 from world import layouts, scenes
 
 # --- measures ---------------------------------------------------------------------------------

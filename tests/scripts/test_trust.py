@@ -9,7 +9,7 @@ from PIL import Image
 
 from evaluation import judge, trust
 from heedmap.results.ablations import Ablation
-from heedmap.text.words import tokenize
+from heedmap.text.tokenization import tokenize
 from world import layouts
 
 # --- what is left out -------------------------------------------------------------------------

@@ -5,7 +5,9 @@ from making import letter_tokenizer
 
 from heedmap.errors import ArgumentError, UnknownWordError
 from heedmap.io.schemas import MAX_PROMPT
-from heedmap.text.words import TokenTable, asked_text, checked_concepts, concept_places, tokenize
+from heedmap.text.concepts import asked_text, checked_concepts, concept_places
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
 
 
 def test_concepts_are_different_words_or_phrases():

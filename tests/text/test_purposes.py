@@ -6,8 +6,9 @@ import pytest
 
 from evaluation import kinds
 from heedmap.backends import loading
-from heedmap.text.alignment import pair_words, purpose_of
-from heedmap.text.words import tokenize
+from heedmap.text.alignment import pair_words
+from heedmap.text.purposes import purpose_of
+from heedmap.text.tokenization import tokenize
 
 
 @pytest.fixture(scope="module")

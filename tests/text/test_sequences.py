@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heedmap.text.alignment import best_matches
+from heedmap.text.sequences import best_matches
 
 TOKENS = {"match": 1, "swap": -1, "gap": 0}
 WORDS = {"match": 0, "swap": -1, "gap": -1}
@@ -56,7 +56,7 @@ def alignments(a, b):
 @given(
     draw_sequence(),
     draw_sequence(),
-    st.sampled_from([TOKENS, WORDS, {"match": 2, "swap": -1, "gap": -2}]),
+    st.sampled_from([TOKENS, WORDS, DEAR]),
 )
 def test_the_alignment_is_the_best_of_all(one, other, scores):
     (a, a_sizes) = one

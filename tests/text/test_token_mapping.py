@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from making import table
 
-from heedmap.text.alignment import pair_words, refinement, replacement
+from heedmap.text.alignment import pair_words
+from heedmap.text.token_mapping import refinement, replacement
 
 # --- Replace ----------------------------------------------------------------------------------
 

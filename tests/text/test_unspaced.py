@@ -11,9 +11,12 @@ from tokenizers import pre_tokenizers
 from transformers import BertTokenizer, Qwen2Tokenizer, T5Tokenizer
 
 from heedmap.errors import UnknownWordError
-from heedmap.text.alignment import pair_words, refinement, token_shares
+from heedmap.text.alignment import pair_words
+from heedmap.text.axis import concatenate
+from heedmap.text.token_mapping import refinement, token_shares
+from heedmap.text.tokenization import tokenize
 from heedmap.text.weights import parse_weights, token_weights
-from heedmap.text.words import TokenTable, concatenate, tokenize, tokenize_between
+from heedmap.text.words import TokenTable
 
 CAT = "一只小猫坐在草地上"
 """A kitten sits on the grass."""
@@ -45,7 +48,7 @@ def clip(prompt: str) -> TokenTable:
 
 def qwen(prompt: str, tokenizer: Qwen2Tokenizer = QWEN) -> TokenTable:
     """Behind a template of 4 tokens."""
-    return tokenize_between("say ", prompt, "\n", tokenizer, limit=60)
+    return tokenize(prompt, tokenizer, before="say ", after="\n", limit=60, padding=False)
 
 
 def t5(prompt: str) -> TokenTable:

@@ -8,6 +8,7 @@ from making import letter_tokenizer, table, weigh
 
 from heedmap.errors import ArgumentError, TruncatedWordError
 from heedmap.text.prompts import split_words
+from heedmap.text.tokenization import tokenize
 from heedmap.text.weights import (
     PLAUSIBLE_WEIGHT,
     bracket_warning,
@@ -15,7 +16,6 @@ from heedmap.text.weights import (
     parse_weights,
     token_weights,
 )
-from heedmap.text.words import tokenize
 
 
 def parse(prompt: str) -> tuple[str, list[tuple[str, float]]]:

@@ -4,7 +4,7 @@ import pytest
 from making import shared_tokenizer
 
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
-from heedmap.text.words import tokenize
+from heedmap.text.tokenization import tokenize
 
 PROMPT = "A red house, a RED  tree; the cathedral 'house' and red\nhouse"
 

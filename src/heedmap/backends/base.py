@@ -20,7 +20,9 @@ from heedmap.errors import ArgumentError, TraceError
 from heedmap.io.reading import MAX_SIDE
 from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import DEFAULT_WINDOWS, EditPurpose
-from heedmap.text.words import Rewritten, TokenTable, concatenate, expanded, tokenize
+from heedmap.text.axis import concatenate
+from heedmap.text.tokenization import Rewritten, expanded, tokenize
+from heedmap.text.words import TokenTable
 
 Pipeline = DiffusionPipeline
 Arguments = Mapping[str, Any]

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.joint import JointFamily
-from heedmap.text.words import TokenTable, padded, tokenize_between
+from heedmap.text.axis import padded
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
 
 _MULTIPLE = 16  # of the tokens of a prompt
 
@@ -50,6 +52,6 @@ class CogView4(JointFamily):
     ) -> TokenTable:
         """Return the words and tokens of a prompt, behind the padding to a multiple of 16."""
         limit = self.limit(arguments)
-        table = tokenize_between("", prompt, "", tokenizer, limit=limit)
+        table = tokenize(prompt, tokenizer, limit=limit, padding=False)
         count = ceil(len(table.tokens) / _MULTIPLE) * _MULTIPLE
         return padded(table, count, in_front=True)

@@ -18,7 +18,8 @@ from torch import Tensor
 from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.flux import Flux
 from heedmap.backends.joint import template_around
-from heedmap.text.words import TokenTable, tokenize_between
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
 
 
 class Flux2(Flux):
@@ -69,12 +70,11 @@ class Flux2(Flux):
         # A processor adds no second start token.
         inner = getattr(tokenizer, "tokenizer", tokenizer)
         begun = inner is not tokenizer and before.startswith(inner.bos_token or "\0")
-        return tokenize_between(
-            before,
+        return tokenize(
             prompt,
-            after,
             inner,
+            before=before,
+            after=after,
             limit=self.limit(arguments),
-            padding="max_length",
             add_special_tokens=not begun,
         )

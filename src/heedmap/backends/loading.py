@@ -15,7 +15,8 @@ from heedmap.checks import check_one_of
 from heedmap.errors import ArgumentError, ModelError, RunError, quoted, reason
 from heedmap.io import reading
 from heedmap.options import Device, Dtype, LoadOptions
-from heedmap.text.words import TokenTable, tokenize
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
 from heedmap.tiny import EMBEDDED, FOLDER, FOLDERS, JOINT, defaults
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from torch import Tensor
 from heedmap.backends.base import Arguments
 from heedmap.backends.transformer import Transformer
 from heedmap.errors import ArgumentError
-from heedmap.text.words import Rewritten
+from heedmap.text.tokenization import Rewritten
 
 
 class PixArt(Transformer):

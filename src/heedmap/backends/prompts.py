@@ -27,7 +27,9 @@ from heedmap.backends.base import (
 from heedmap.backends.loading import silence_logs
 from heedmap.backends.registry import encoding_method, family_of
 from heedmap.errors import TraceError, quoted, warn
-from heedmap.text.words import TokenTable, asked_text, concept_places, padded
+from heedmap.text.axis import padded
+from heedmap.text.concepts import asked_text, concept_places
+from heedmap.text.words import TokenTable
 
 CLOSE = 0.05
 """Largest distance of a token's state from what its text encodes to, as a share of its length: half

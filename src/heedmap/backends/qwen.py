@@ -13,7 +13,9 @@ from torch import Tensor
 
 from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.joint import PackedFamily
-from heedmap.text.words import TokenTable, tokenize_between
+from heedmap.text.axis import arrange
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
 
 
 class QwenImage(PackedFamily):
@@ -76,12 +78,15 @@ class QwenImage(PackedFamily):
         arguments: Arguments,
     ) -> TokenTable:
         """Return the words and tokens of a prompt inside of the template, after its first ones."""
-        before, after = self.pipe.prompt_template_encode.split("{}")
-        return tokenize_between(
-            before,
+        pipe = self.pipe
+        before, after = pipe.prompt_template_encode.split("{}")
+        limit = min(self.limit(arguments), pipe.tokenizer_max_length)
+        table = tokenize(
             prompt,
-            after,
             tokenizer,
-            limit=min(self.limit(arguments), self.pipe.tokenizer_max_length),
-            drop=self.pipe.prompt_template_encode_start_idx,
+            before=before,
+            after=after,
+            limit=limit + pipe.prompt_template_encode_start_idx,
+            padding=False,
         )
+        return arrange(table, self.axis_places(len(table.tokens), arguments))

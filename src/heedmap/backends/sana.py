@@ -17,7 +17,9 @@ from torch import Tensor
 
 from heedmap.backends.base import Arguments, TextStates, default_of
 from heedmap.backends.pixart import PixArt
-from heedmap.text.words import TokenTable, part_of, tokenize
+from heedmap.text.axis import arrange
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
 
 _INSTRUCTION = "complex_human_instruction"
 
@@ -98,4 +100,4 @@ class Sana(PixArt):
             limit=limit,
             before=before,
         )
-        return part_of(table, self.axis_places(limit, arguments))
+        return arrange(table, self.axis_places(limit, arguments))

@@ -11,7 +11,8 @@ from diffusers import SD3Transformer2DModel
 
 from heedmap.backends.base import Arguments
 from heedmap.backends.joint import JointFamily
-from heedmap.text.words import TokenTable, padded
+from heedmap.text.axis import padded
+from heedmap.text.words import TokenTable
 
 
 class StableDiffusion3(JointFamily):

@@ -7,6 +7,7 @@ No image is made with it.
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -95,65 +96,58 @@ class Attention:
         Raises:
             ArgumentError: if there is no such query, or the number of names is another.
         """
-        place, (count, d), d_v = (
-            self._place(at),
-            self.key.shape[-2:],
-            self.value.shape[-1],
-        )
-        if names is not None and len(names) != count:
+        place = self._place(at)
+        count, d = self.key.shape[-2:]
+        d_v = self.value.shape[-1]
+        names = [str(number) for number in range(count)] if names is None else names
+        if len(names) != count:
             raise ArgumentError(
                 f"names holds {plural(len(names), 'name')}: expected {count}, one for each key"
             )
-        root = math.isclose(self.scale, d**-0.5, rel_tol=1e-12)
-        p, unscaled = self.probabilities[place], self.unscaled_probabilities[place]
-        columns: list[tuple[str, Any, Any]] = [  # title, numbers, their sum
-            ("QKᵀ", self.scores[place], ""),
-            (f"÷ √{d}" if root else f"× {self.scale:.6g}", self.scaled[place], ""),
-        ]
+        columns = [["token", *names, "sum"]]
+
+        def add(title: str, numbers: np.ndarray, total: str = "") -> None:
+            columns.append([title, *map(_number, numbers), total])
+
+        is_root = math.isclose(self.scale, d**-0.5, rel_tol=1e-12)
+        add("QKᵀ", self.scores[place])
+        add(f"÷ √{d}" if is_root else f"× {self.scale:.6g}", self.scaled[place])
         if self.mask is not None:
-            columns.append(("masked", self.masked[place], ""))
-        columns.append(("softmax: P", p, p.sum()))
-        columns.append(
-            ("P without √d" if root else "P unscaled", unscaled, unscaled.sum())
-        )
+            add("masked", self.masked[place])
+        p = self.probabilities[place]
+        add("softmax: P", p, _number(p.sum()))
+        unscaled = self.unscaled_probabilities[place]
+        title = "P without √d" if is_root else "P unscaled"
+        add(title, unscaled, _number(unscaled.sum()))
         value = np.broadcast_to(self._for_rows(self.value), (*self.scores.shape, d_v))
         parts = p[:, None] * value[place]
-        if d_v <= _COLUMNS:
-            columns += [
-                ("" if n else "P·V", one, one.sum()) for n, one in enumerate(parts.T)
-            ]
-        else:
+        if d_v > _COLUMNS:
             length = np.linalg.norm(parts.sum(axis=0))
-            columns.append(
-                ("‖P·V‖", np.linalg.norm(parts, axis=1), f"‖PV‖ = {length:.8f}")
-            )
-        cells = [["token", *map(str, range(count) if names is None else names), "sum"]]
-        cells += [
-            [title, *map(_number, part), _number(total)]
-            for title, part, total in columns
-        ]
-        widths = [max(map(len, column)) for column in cells]
-        rows = [
-            "  ".join(
-                [row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]
-            ).rstrip()
-            for row in zip(*cells, strict=True)
-        ]
+            add("‖P·V‖", np.linalg.norm(parts, axis=1), f"‖PV‖ = {length:.8f}")
+        else:
+            titles = ["P·V", *[""] * d_v]
+            for title, part in zip(titles, parts.T, strict=False):
+                add(title, part, _number(part.sum()))
         where = f", number {', '.join(map(str, place))}" if any(place) else ""
-        title = f"one query of {d} numbers{where}; {plural(count, 'token')}: a key of {d} and a "
-        return "\n".join([f"{title}value of {d_v} each", "", *rows])
+        tokens = f"{plural(count, 'token')}: a key of {d} and a value of {d_v} each"
+        lines = [f"one query of {d} numbers{where}; {tokens}", ""]
+        widths = [max(map(len, column)) for column in columns]
+        for row in zip(*columns, strict=True):
+            cells = map(str.rjust, row[1:], widths[1:])
+            lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
-        q, k, v = self.query.shape, self.key.shape, self.value.shape
-        return f"<Attention: Q {q}, K {k}, V {v}>"
+        shapes = [one.shape for one in (self.query, self.key, self.value)]
+        return "<Attention: Q {}, K {}, V {}>".format(*shapes)
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.table())}</pre>"
 
     def _product(self, rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        return (
-            (rows[..., None, :] @ matrix)[..., 0, :] if self._single else rows @ matrix
-        )
+        if self._single:
+            return (rows[..., None, :] @ matrix)[..., 0, :]
+        return rows @ matrix
 
     def _for_rows(self, array: np.ndarray) -> np.ndarray:
         """Insert the axis Q before the last two."""
@@ -161,11 +155,9 @@ class Attention:
 
     def _place(self, at: int | Sequence[int] | None) -> tuple[int, ...]:
         axes = self.scores.shape[:-1]
-        at = (0,) * len(axes) if at is None else at
+        numbers = [0] * len(axes) if at is None else np.atleast_1d(at)
         try:
-            row: Any = np.arange(math.prod(axes)).reshape(axes)[
-                at if isinstance(at, int) else tuple(at)
-            ]
+            row = np.arange(math.prod(axes)).reshape(axes)[tuple(numbers)]
             return tuple(map(int, np.unravel_index(int(row), axes)))
         except (IndexError, TypeError):
             raise ArgumentError(
@@ -201,43 +193,42 @@ def attention(
 
     Source: Vaswani et al., 2017, arXiv 1706.03762, section 3.2.1.
     """
-    query, key, value = (
-        _finite(name, one) for name, one in (("q", q), ("k", k), ("v", v))
-    )
-    single = query.ndim == 1
-    try:
-        count, d = key.shape[-2:]
-        fits = query.size and key.size and value.size and query.shape[-1] == d
-        fits = fits and value.shape[-2] == count
+    query = _finite("q", q)
+    key = _finite("k", k)
+    value = _finite("v", v)
+    fits = query.size and key.size and value.size and key.ndim > 1 and value.ndim > 1
+    fits = fits and (*value.shape[-2:-1], *query.shape[-1:]) == key.shape[-2:]
+    leading = None
+    with suppress(ValueError):
         leading = np.broadcast_shapes(
             query.shape[:-2], key.shape[:-2], value.shape[:-2]
         )
-    except (ValueError, IndexError):
-        fits, count, d, leading = False, 0, 1, ()
-    if not fits:
+    if not fits or leading is None:
         raise ArgumentError(
             f"q, k and v have the shapes {query.shape}, {key.shape}, {value.shape}: expected "
             "(…, Q, d) or (d,), (…, K, d) and (…, K, d_v) with the same d, K and leading axes; "
             "transpose one?"
         )
-    rows: tuple[int, ...] = () if single else query.shape[-2:-1]
-    hidden = None if mask is None else _mask(mask, (*leading, *rows, count))
+    count, d = key.shape[-2:]
+    hidden = None
+    if mask is not None:
+        hidden = _mask(mask, (*leading, *query.shape[-2:-1], count))
     factor = d**-0.5 if scale is None else check_float("scale", scale)
     # Each head of the values has its own scores.
     key = np.broadcast_to(key, (*leading, count, d))
-    return Attention(query, key, value, factor, hidden, single)
+    return Attention(query, key, value, factor, hidden, query.ndim == 1)
 
 
 def _array(name: str, values: Any) -> np.ndarray:
     if hasattr(values, "detach"):  # of torch, which is not imported for it
         values = values.detach().cpu()
-        # Numpy has no bfloat16.
-        values = values.double() if values.is_floating_point() else values
+        if values.is_floating_point():  # numpy has no bfloat16
+            values = values.double()
     try:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths
         array = np.array(None)
-    if array.dtype.kind not in "fiub":
+    if array.dtype.kind not in "fiub" or np.isnan(array).any():
         raise ArgumentError(
             f"{name} is {quoted(values)}: expected an array of real numbers"
         )
@@ -246,32 +237,27 @@ def _array(name: str, values: Any) -> np.ndarray:
 
 def _finite(name: str, values: Any) -> np.ndarray:
     array = _array(name, values).astype(np.float64)
-    if not np.isfinite(array).all():
-        raise ArgumentError(f"{name} holds NaN or Inf: expected finite numbers alone")
+    if np.isinf(array).any():
+        raise ArgumentError(f"{name} holds Inf: expected finite numbers alone")
     return array
 
 
 def _mask(values: Any, shape: tuple[int, ...]) -> np.ndarray:
     mask = _array("mask", values)
-    if mask.dtype.kind in "iu" and (mask > 0).any():
+    # The 1 and 0 of a tokenizer are whole numbers; of floats, +Inf alone is too much.
+    most = 0 if mask.dtype.kind in "iu" else np.finfo(float).max
+    if mask.dtype != bool and (mask > most).any():
         raise ArgumentError(
             f"mask is {quoted(values)}: expected booleans, True where a token may be seen, or "
-            "floats that are added to the scores; pass mask.astype(bool)"
-        )
-    if np.isnan(mask).any() or (mask.dtype != bool and (mask == np.inf).any()):
-        raise ArgumentError(
-            "mask holds NaN or +Inf: expected finite numbers, or -inf to hide"
+            "floats that are added to the scores, with -inf to hide; pass mask.astype(bool)"
         )
     try:
-        hidden = _hidden(np.zeros(shape), mask)
-        fits = hidden.shape == shape
+        hidden = np.broadcast_to(_hidden(np.zeros(mask.shape), mask), shape)
     except ValueError:
-        fits, hidden = False, mask
-    if not fits:
         raise ArgumentError(
             f"mask has the shape {mask.shape}: expected one that broadcasts to {shape}, that of "
             "the scores"
-        )
+        ) from None
     if (hidden == -np.inf).all(axis=-1).any():
         raise ArgumentError(
             "mask hides every token of a row, which then has no probabilities: leave one to be seen"
@@ -291,9 +277,7 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
     return raised / raised.sum(axis=-1, keepdims=True)
 
 
-def _number(value: Any) -> str:
-    if isinstance(value, str):
-        return value
+def _number(value: float) -> str:
     return f"{value:.8f}" if math.isfinite(value) else "hidden"
 
 

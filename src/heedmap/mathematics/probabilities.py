@@ -7,6 +7,7 @@ d channels of one head.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,8 +36,8 @@ def probabilities(
     Returns:
         (..., Q, K), float32; every row sums to 1.
     """
-    d = query.shape[-1]
-    scores = (query.float() @ key.float().mT) * (d**-0.5 if scale is None else scale)
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = query.float() @ key.float().mT * factor
     if mask is not None:
         if mask.dtype == torch.bool:
             scores = scores.masked_fill(~mask, float("-inf"))
@@ -73,17 +74,18 @@ def columns(p: Tensor, tokens: Sequence[int]) -> Tensor:
 
 def contiguous_columns(p: Tensor, tokens: Sequence[int]) -> Tensor:
     """Return the columns (…, K') of some tokens, a view where they follow each other."""
-    first, count = tokens[0] if tokens else 0, len(tokens)
-    if list(tokens) == list(range(first, first + count)):
-        return p[..., first : first + count]
-    return columns(p, tokens)
+    first = tokens[0] if tokens else 0
+    following = range(first, first + len(tokens))
+    if list(tokens) != list(following):
+        return columns(p, tokens)
+    return p[..., first : following.stop]
 
 
 def _parts(query: Tensor, key: Tensor) -> Iterator[slice]:
-    """Yield parts of the queries (H, Q, d) whose scores of all keys (H, N, d) fit into a cache."""
+    """Yield parts of the queries (…, Q, d) whose scores of all keys (…, N, d) fit into a cache."""
     most = 2**20 if query.device.type == "cpu" else 2**24
-    size = max(1, most // (key.shape[0] * key.shape[1]))
-    yield from (slice(at, at + size) for at in range(0, query.shape[1], size))
+    size = max(1, most // key.shape[:-1].numel())
+    yield from (slice(at, at + size) for at in range(0, query.shape[-2], size))
 
 
 def log_sums(
@@ -100,10 +102,12 @@ def log_sums(
     Returns:
         (H, Q), float32.
     """
-    scaled, sums = key.float().mT * scale, list[Tensor]()
+    scaled = key.float().mT * scale
+    sums: list[Tensor] = []
     for part in _parts(query, key):
         scores = query[:, part].float() @ scaled
-        scores = scores if mask is None else scores.add_(mask[:, part])
+        if mask is not None:
+            scores += mask[:, part]
         sums.append(scores.logsumexp(dim=-1))
     return torch.cat(sums, dim=-1)
 
@@ -112,11 +116,9 @@ def fused(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
+    *others: Any,
     scale: float | None = None,
-    enable_gqa: bool = False,
+    **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Return `torch.nn.functional.scaled_dot_product_attention`, to the bit, and its log-sum.
 
@@ -128,24 +130,14 @@ def fused(
         with a mask or autocast.
     """
     tracked = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
-    plain = attn_mask is None and dropout_p == 0 and not is_causal and not enable_gqa
+    arguments = (*others, *options.values())
+    plain = not any(isinstance(one, Tensor) or one for one in arguments)
     if plain and query.ndim == 4 and not tracked:
         kernel = _kernel(query, key, value, scale)
         if kernel is not None:
             return kernel(query, key, value, scale)
-    return (
-        scaled_dot_product_attention(
-            query,
-            key,
-            value,
-            attn_mask,
-            dropout_p,
-            is_causal,
-            scale=scale,
-            enable_gqa=enable_gqa,
-        ),
-        None,
-    )
+    options["scale"] = scale
+    return scaled_dot_product_attention(query, key, value, *others, **options), None
 
 
 Kernel = Callable[[Tensor, Tensor, Tensor, float | None], tuple[Tensor, Tensor]]
@@ -179,7 +171,8 @@ def _flash_on_cuda(
 ) -> tuple[Tensor, Tensor]:
     d = query.shape[-1]
     if d % 8:  # the kernel wants multiples of 8; torch pads them so, too
-        scale = 1.0 / math.sqrt(d) if scale is None else scale
+        if scale is None:
+            scale = 1.0 / math.sqrt(d)
         query, key, value = (pad(part, (0, -d % 8)) for part in (query, key, value))
     output, log_sum, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
         query, key, value, 0.0, False, scale=scale
@@ -225,51 +218,25 @@ def propagate(
     Diffusion, arXiv 2309.14303), who multiply by a power of the mean matrix.
 
     Args:
-        query: (H, Q, d).
-        key: (H, Q, d).
-        maps: (Q, K), float32.
+        query: (…, H, Q, d), of several layers at once if there is an axis of them.
+        key: (…, H, Q, d).
+        maps: (…, Q, K), float32.
         scale: factor of QKᵀ before the power. Default: 1/√d.
         power: above 0.
 
     Returns:
-        (Q, K), float32: between the least and the greatest value of each map.
+        (…, Q, K), float32: between the least and the greatest value of each map.
     """
-    device = query.device.type
-    if torch.is_autocast_enabled(device):  # it would use half precision here
-        with torch.autocast(device, enabled=False):
-            return propagate(query, key, maps, scale=scale, power=power)
-    d = query.shape[-1]
-    factor = power * (d**-0.5 if scale is None else scale)
-    scaled, maps = key.float().mT * factor, maps.to(query.device)
-    rows = (
-        (query[:, part].float() @ scaled).softmax(dim=-1) for part in _parts(query, key)
-    )
-    return torch.cat([p.mean(dim=0) @ maps for p in rows])
-
-
-def propagate_layers(
-    query: Tensor, key: Tensor, maps: Tensor, *, scale: float, power: float = POWER
-) -> Tensor:
-    """Propagate maps along several layers of one shape at once, as `propagate` does along each.
-
-    Args:
-        query: (L, H, Q, d).
-        key: (L, H, Q, d).
-        maps: (L, Q, K), float32.
-        scale: factor of QKᵀ before the power.
-        power: above 0.
-
-    Returns:
-        (L, Q, K), float32.
-    """
-    device = query.device.type
-    with torch.autocast(device, enabled=False):  # it would use half precision here
-        heads = query.shape[:2]
-        queries, keys = query.flatten(0, 1).float(), key.flatten(0, 1).float()
-        nothing = queries.new_zeros(1, 1, 1)
-        scores = torch.baddbmm(nothing, queries, keys.mT, beta=0, alpha=power * scale)
-        p = scores.softmax(dim=-1).view(*heads, *scores.shape[1:])
-        return p.mean(dim=1) @ maps
+    factor = power * (query.shape[-1] ** -0.5 if scale is None else scale)
+    maps = maps.to(query.device)
+    parts: list[Tensor] = []
+    # Autocast would use half precision here.
+    with torch.autocast(query.device.type, enabled=False):
+        scaled = key.float().mT * factor
+        for part in _parts(query, key):
+            p = (query[..., part, :].float() @ scaled).softmax(dim=-1)
+            parts.append(p.mean(dim=-3) @ maps)
+    return torch.cat(parts, dim=-2)
 
 
 SMOOTH = 1e-3
@@ -303,11 +270,14 @@ def guided(image: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
     if radius < 1:
         return values[0].numpy()
     coarse = max(1, radius // _FINE)
-    result = guided_blur(guide, values, 2 * radius + 1, SMOOTH, subsample=coarse)
+
+    def blur(guide: Tensor, values: Tensor) -> Tensor:
+        return guided_blur(guide, values, 2 * radius + 1, SMOOTH, subsample=coarse)
+
+    result = blur(guide, values)
     if coarse > 1:
         # Subsampling takes the first pixel of each square, which moves a map by half a square. The
         # turned inputs move it back; linear functions of the colours keep their mean.
-        around, back = guide.flip(-2, -1), values.flip(-2, -1)
-        other = guided_blur(around, back, 2 * radius + 1, SMOOTH, subsample=coarse)
-        result = (result + other.flip(-2, -1)) / 2
+        turned = blur(guide.flip(-2, -1), values.flip(-2, -1))
+        result = (result + turned.flip(-2, -1)) / 2
     return result[0].clamp(0, 1).numpy()

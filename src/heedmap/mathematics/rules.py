@@ -348,7 +348,7 @@ def checked_result(rule: Rule, edited: Any, p: Tensor, site: Site) -> Tensor:
 
 
 def blend_mask(maps: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
-    """Return the places where a word is read, for `blend`: pooled, enlarged, and cut.
+    """Return the places where a word is read, pooled, enlarged, and cut.
 
     The LocalBlend of prompt-to-prompt (arXiv 2208.01626) divides by the maximum alone. Here the
     minimum is taken off first: maps may have a high floor (about half of the maximum on the
@@ -369,8 +369,3 @@ def blend_mask(maps: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
     large = interpolate(pooled, size=size, mode="bilinear")[0, 0]
     low, high = large.aminmax()
     return large > low + threshold * (high - low)
-
-
-def blend(source: Tensor, target: Tensor, mask: Tensor) -> Tensor:
-    """Return the latent (C, h, w) of the target inside a mask (h, w), of the source outside."""
-    return torch.where(mask, target, source)

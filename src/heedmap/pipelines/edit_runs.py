@@ -27,7 +27,6 @@ from heedmap.mathematics.rules import (
     Inject,
     Renormalize,
     Rule,
-    blend,
     blend_mask,
     steps_within,
 )
@@ -41,13 +40,9 @@ from heedmap.recording.steps import StepState
 from heedmap.recording.tracing import Trace
 from heedmap.results.edits import EditResult, change_between, image_difference
 from heedmap.results.runs import Run
-from heedmap.text.alignment import (
-    WordAlignment,
-    pair_words,
-    purpose_of,
-    swap_of,
-    token_shares,
-)
+from heedmap.text.alignment import WordAlignment, pair_words, swap_of
+from heedmap.text.purposes import purpose_of
+from heedmap.text.token_mapping import token_shares
 from heedmap.text.weights import escape, parse_weights, spelled, token_weights, weighed
 from heedmap.text.words import MOVE_IT, TokenTable, Word
 
@@ -381,9 +376,8 @@ class LocalBlend:
             for tokens in self._protected:
                 mask &= ~acts(0, tokens)
             self.masks[number] = mask
-            blended[number] = blend(
-                latents[0], latents[number], mask.to(latents.device)
-            )
+            inside = mask.to(latents.device)
+            blended[number] = torch.where(inside, latents[number], latents[0])
         return blended
 
 

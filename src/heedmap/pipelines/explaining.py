@@ -22,7 +22,7 @@ from heedmap.results.edits import EditResult
 from heedmap.results.explanations import Explanation, ExplanationReport
 from heedmap.results.grids import load_result
 from heedmap.results.runs import Run
-from heedmap.text.words import LABELS, Token
+from heedmap.text.words import Token
 
 MAX_DIFFERENCE = 1e-3
 """The difference of a probability above which the new run is said to differ from the saved one."""
@@ -172,7 +172,7 @@ def explain(
     )
     every = site.table.tokens
     if family.is_joint:
-        every = (*every, Token(len(every), 0, LABELS["image"], 0, 0, "image"))
+        every = (*every, Token(len(every), 0, "<image>", 0, 0, "image"))
     return Explanation(report, every, inputs, saved.image)
 
 

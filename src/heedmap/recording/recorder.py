@@ -36,7 +36,8 @@ from heedmap.recording.refining import (
     middle_grid,
     propagation_layers,
 )
-from heedmap.text.words import TokenKind, TokenTable, checked_concepts
+from heedmap.text.concepts import checked_concepts
+from heedmap.text.words import TokenKind, TokenTable
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from heedmap.mathematics.events import RowAttention
 from heedmap.mathematics.probabilities import (
     index_tensor,
     propagate,
-    propagate_layers,
 )
 from heedmap.mathematics.rules import steps_within
 from heedmap.recording.accumulation import RunningMean, max_together, regrid
@@ -166,7 +165,7 @@ class RefinedMaps:
             parts = [propagate(q, k, m, scale=row.scale) for q, k, m, (row, _) in each]
             return torch.stack(parts).sum(dim=0)
         query, key = torch.stack(queries), torch.stack(keys)
-        return propagate_layers(query, key, means, scale=scales.pop()).sum(dim=0)
+        return propagate(query, key, means, scale=scales.pop()).sum(dim=0)
 
     def _plain_of(self, image: int) -> RunningMean | None:
         """Return the mean map of an image so far; None if there is none."""

@@ -39,8 +39,8 @@ from heedmap.pipelines.arguments import resolve_options
 from heedmap.pipelines.editing import check_effect, edit, resolve_edits
 from heedmap.pipelines.generation import generate
 from heedmap.pipelines.input_images import locate, open_image, resolve_location
+from heedmap.text.concepts import checked_concepts
 from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
-from heedmap.text.words import checked_concepts
 
 TASKS: Mapping[str, Callable[..., Any]] = {
     "generate": generate,

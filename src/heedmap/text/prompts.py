@@ -204,15 +204,14 @@ def untaught_warnings(
 ) -> list[str]:
     """Return the warnings for words that a model was not taught, by the texts that have them."""
     warnings: list[str] = []
-    for texts, one, several in (
-        (prompts, "the image may not show it", "the image may not show them"),
-        ([negative], "it may have no effect", "they may have no effect"),
-        (concepts, "its map may be meaningless", "their maps may be meaningless"),
+    for texts, effect in (
+        (prompts, "the image may not show that"),
+        ([negative], "that may have no effect"),
+        (concepts, "maps of that may be meaningless"),
     ):
         present = word_set(" ".join(texts))
         names = [quoted(word) for word in words if fold(word) in present]
         if names:
-            effect = one if len(names) == 1 else several
             warnings.append(
                 f"the model was not trained on {join_words(names)}: {effect}"
             )

@@ -14,6 +14,7 @@ r"""Weights in a prompt: `(word:1.5)`, `(two words:0.3)`, `(word:-1)`.
 - In a prompt with weights all brackets have to balance.
 """
 
+import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
@@ -24,13 +25,14 @@ from itertools import pairwise
 from heedmap.checks import check_float, check_text
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.options import MAX_WEIGHT
-from heedmap.text.words import MOVE_IT, TokenTable
+from heedmap.text.words import MOVE_IT, TokenTable, Word
 
 Span = tuple[int, int, float]
 PLAUSIBLE_WEIGHT = 4.0
 """The largest weight in a prompt without a sign: a larger number is a time, a ratio or a year."""
 
-_SIGNS = re.compile(r"\\[\\()\[\]:]|[()\[\]:]")
+# An escape; the end of a bracket, with what stands behind its last colon; another bracket.
+_SIGNS = re.compile(r"\\[\\()\[\]:]|(?::([^()\[\]:\\]*+))?\)|[(\[\]]")
 _ESCAPED = re.compile(r"[()\[\]]|\\(?=[\\()\[\]:]|\Z)")
 # Possessive, so that the time is linear in the length of the prompt.
 _NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
@@ -65,78 +67,79 @@ def parse_weights(prompt: str) -> WeightedPrompt:
     has no partner. Messages count the characters of the prompt from 1.
     """
     check_text("the prompt", prompt)
-    cut: set[int] = set()  # characters that the model does not read
+    hidden: set[int] = set()  # characters that the model does not read
     spans: list[Span] = []
     plain: list[tuple[int, int]] = []  # brackets that are text
     unpaired: list[int] = []
     squares: list[int] = []
-    # The start and the last colon of each open bracket, and of the whole.
-    opened = [[-1, -1]]
+    opened: list[int] = []
     for sign in _SIGNS.finditer(prompt):
-        mark, place = sign[0], sign.start()
-        if len(mark) == 2:
-            cut.add(place)
-        elif mark == "[":
-            squares.append(place)
-        elif mark == "]" and squares:
-            plain.append((squares.pop(), place + 1))
-        elif mark == ":":
-            opened[-1][1] = place
+        start, end = sign.span()
+        mark = sign[0]
+        if mark[0] == "\\":
+            hidden.add(start)
         elif mark == "(":
-            opened[-1][1] = -1
-            opened.append([place, -1])
-        elif mark == ")" and len(opened) == 1:
-            colon = opened[0][1]
-            opened[0][1] = -1
-            if colon > 0 and _FACE.match(prompt, colon - 1):
-                continue
-            if colon >= 0 and _is_weight(prompt[:colon], prompt[colon + 1 : place]):
-                raise _unbalanced(prompt, place)
-            unpaired.append(place)
-        elif mark == ")":
-            start, colon = opened.pop()
-            weight = None if colon < 0 else _weight(prompt, start + 1, colon, place)
+            opened.append(start)
+        elif mark == "[":
+            squares.append(start)
+        elif mark == "]":
+            if squares:
+                plain.append((squares.pop(), end))
+        elif opened:
+            bracket = opened.pop()
+            weight = _weight(prompt, bracket, sign)
             if weight is None:
-                plain.append((start, place + 1))
+                plain.append((bracket, end))
             else:
-                cut.update((start, *range(colon, place + 1)))
-                spans.append((start + 1, colon, weight))
-    for start, _ in opened[1:2]:
-        if spans or _WEIGHT_BEGINS.search(prompt, start):
-            raise _unbalanced(prompt, start)
+                hidden.update((bracket, *range(start, end)))
+                spans.append((bracket + 1, start, weight))
+        elif _is_weight(prompt[:start], sign[1]) and not _FACE.match(prompt, start - 1):
+            raise _unbalanced(prompt, end - 1)
+        elif not _FACE.match(prompt, start - 1):
+            unpaired.append(end - 1)
+    if opened and (spans or _WEIGHT_BEGINS.search(prompt, opened[0])):
+        raise _unbalanced(prompt, opened[0])
     if spans and unpaired:
         raise _unbalanced(prompt, unpaired[0])
-    rest = [at for at in range(len(prompt)) if at not in cut]
-    text = "".join(prompt[at] for at in rest)
-    spans = [
-        (bisect_left(rest, a), bisect_left(rest, b), w) for a, b, w in sorted(spans)
-    ]
-    return WeightedPrompt(
-        text, tuple(spans), prompt[slice(*min(plain))] if plain else ""
-    )
+    text, moved = _without(prompt, hidden, sorted(spans))
+    bracket = prompt[slice(*min(plain))] if plain else ""
+    return WeightedPrompt(text, tuple(moved), bracket)
 
 
-def _weight(prompt: str, start: int, colon: int, close: int) -> float | None:
-    """Return the number between a colon and the end of its bracket; None for text."""
-    text = prompt[colon + 1 : close].strip()
+def _without(
+    text: str, hidden: set[int], spans: Iterable[Span]
+) -> tuple[str, list[Span]]:
+    """Return a text without some characters, and its spans."""
+    rest = [at for at in range(len(text)) if at not in hidden]
+    moved = [(bisect_left(rest, a), bisect_left(rest, b), w) for a, b, w in spans]
+    return "".join(text[at] for at in rest), moved
+
+
+def _weight(prompt: str, bracket: int, end: re.Match[str]) -> float | None:
+    """Return the weight at the end of a bracket; None for text."""
+    if end[1] is None:
+        return None
+    text = end[1].strip()
     if not _LOOKS_LIKE_NUMBER.fullmatch(text):
         return None
+    weight = math.nan
     number = text.replace("−", "-")
-    if _NUMBER.fullmatch(number) and not _is_weight(prompt[start:colon], number):
-        return None
-    weight = float(number) if _NUMBER.fullmatch(number) else float("nan")
+    if _NUMBER.fullmatch(number):
+        if not _is_weight(prompt[bracket + 1 : end.start()], number):
+            return None
+        weight = float(number)
     if not abs(weight) <= MAX_WEIGHT:  # refuses NaN, too
         raise ArgumentError(
-            f"the weight {quoted(text)} at character {colon + 2} of the prompt is no number from "
-            f"−{MAX_WEIGHT:g} to {MAX_WEIGHT:g}: write it as in '(word:1.5)', or '\\:' where "
-            "the colon is text"
+            f"the weight {quoted(text)} at character {end.start() + 2} of the prompt is no number "
+            f"from −{MAX_WEIGHT:g} to {MAX_WEIGHT:g}: write it as in '(word:1.5)', or '\\:' "
+            "where the colon is text"
         )
     return weight + 0.0  # no -0
 
 
-def _is_weight(text: str, number: str) -> bool:
+def _is_weight(text: str, number: str | None) -> bool:
     """Return whether a number behind a text may be its weight: with a sign, or a plausible one."""
-    if not _NUMBER.fullmatch(number):
+    if number is None or not _NUMBER.fullmatch(number):
         return False
     if number.startswith(("+", "-")):
         return True
@@ -212,9 +215,7 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
     weights: dict[int, float] = {}
     for start, end, weight in spans:
         covered = quoted(table.prompt[start:end])
-        words = [
-            word for word in table.words if max(word.start, start) < min(word.end, end)
-        ]
+        words = _words_within(table, start, end)
         if not words:
             raise ArgumentError(
                 f"the weight {weight:g} covers no word, only {covered}: put a word of the prompt "
@@ -236,6 +237,11 @@ def token_weights(spans: Iterable[Span], table: TokenTable) -> dict[int, float]:
     return dict(sorted(weights.items()))
 
 
+def _words_within(table: TokenTable, start: int, end: int) -> list[Word]:
+    """Return the words that have some of these characters."""
+    return [word for word in table.words if max(word.start, start) < min(word.end, end)]
+
+
 def weighed(
     prompt: WeightedPrompt, table: TokenTable, weights: Mapping[str, float]
 ) -> tuple[Span, ...]:
@@ -243,7 +249,8 @@ def weighed(
 
     Each of these holds for all its places that the model reads. A word weighted twice is an error.
     """
-    spans, weighted = [*prompt.spans], set(token_weights(prompt.spans, table))
+    spans = [*prompt.spans]
+    weighted = set(token_weights(spans, table))
     for word, weight in weights.items():
         what = f"the weight of {quoted(word)}"
         weight = check_float(what, weight, least=-MAX_WEIGHT, most=MAX_WEIGHT)
@@ -253,11 +260,9 @@ def weighed(
                 f"{quoted(word)} is weighted twice: take one of the weights away"
             )
         weighted |= set(tokens)
-        spans += [
-            (place[0].start, place[-1].end, weight)
-            for place in table.matches(word)
-            if all(one.tokens for one in place)
-        ]
+        for place in table.matches(word):
+            if all(one.tokens for one in place):
+                spans.append((place[0].start, place[-1].end, weight))
     return tuple(spans)
 
 
@@ -268,20 +273,20 @@ def leave_out(prompt: WeightedPrompt, table: TokenTable, query: str) -> str:
     stays: articles, punctuation and the weights of other words. "a red house, at night" without
     "house" is "a red , at night".
     """
-    text, places = prompt.text, table.matches(query)
-    gone: set[int] = set()
-    for place in places:
-        start, end = place[0].start, place[-1].end
-        if not text[end : end + 1].strip():
-            start = len(text[:start].rstrip())
-        gone.update(range(start, end))
-    rest = [at for at in range(len(text)) if at not in gone]
-    short = "".join(text[at] for at in rest)
-    words = {*table.words} - {word for place in places for word in place}
-    spans: list[Span] = []
-    for start, end, weight in prompt.spans:
-        if any(max(word.start, start) < min(word.end, end) for word in words):
-            first, last = bisect_left(rest, start), bisect_left(rest, end)
-            first += len(short[first:last]) - len(short[first:last].lstrip())
-            spans.append((first, first + len(short[first:last].strip()), weight))
-    return spelled(short, spans).strip()
+    gone: set[Word] = set()
+    hidden: set[int] = set()
+    for place in table.matches(query):
+        gone.update(place)
+        start = place[0].start
+        end = place[-1].end
+        if not prompt.text[end : end + 1].strip():
+            start = len(prompt.text[:start].rstrip())
+        hidden.update(range(start, end))
+    text, spans = _without(prompt.text, hidden, prompt.spans)
+    trimmed: list[Span] = []
+    for (start, end, _), (first, last, weight) in zip(prompt.spans, spans, strict=True):
+        if not gone.issuperset(_words_within(table, start, end)):
+            part = text[first:last]
+            first += len(part) - len(part.lstrip())
+            trimmed.append((first, first + len(part.strip()), weight))
+    return spelled(text, trimmed).strip()

@@ -1,0 +1,112 @@
+"""Words and phrases found in a prompt whose words have these `(start, end)` spans.
+
+A place is the numbers of its first and its last word.
+"""
+
+import re
+from collections.abc import Sequence
+
+from heedmap.errors import UnknownWordError, join_words, nearest, quoted
+from heedmap.text.prompts import (
+    describes,
+    fold,
+    is_content,
+    is_unspaced,
+    split_words,
+    word_keys,
+)
+
+Span = tuple[int, int]
+LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
+
+
+def find_places(prompt: str, words: Sequence[Span], query: str) -> list[Span]:
+    """Return the places of a word or phrase, in order, as `TokenTable.matches` defines them.
+
+    Raises:
+        UnknownWordError: if there is no such place, or it is a part of different words.
+    """
+    wanted = word_keys(query)
+    text, owners = _search_text(prompt, words)
+    whole: list[Span] = []
+    parts: dict[Span, str] = {}
+    for match in _pattern(wanted).finditer(text) if wanted else ():
+        start, end = match.span()
+        numbers = [number for number in owners[start:end] if number is not None]
+        place = (numbers[0], numbers[-1])
+        # A word begins where the character before it is of no word or of another one.
+        begins = owners[start - 1] != owners[start]
+        ends = owners[end - 1] != owners[end]
+        if begins and ends:
+            whole.append(place)
+        elif not any(" " in prompt[slice(*words[number])] for number in place):
+            parts[place] = prompt[words[place[0]][0] : words[place[1]][1]]
+    if whole or len({*map(fold, parts.values())}) == 1:
+        return list(dict.fromkeys(whole or parts))
+    names = list(dict.fromkeys(parts.values()))
+    names = names or nearest(query, [prompt[start:end] for start, end in words])
+    advice = ""
+    if names:
+        choice = join_words([quoted(name) for name in names], "or")
+        advice = f": expected a word such as {choice}"
+    raise UnknownWordError(f"{quoted(query)} is not in {quoted(prompt)}{advice}")
+
+
+def _search_text(prompt: str, words: Sequence[Span]) -> tuple[str, list[int | None]]:
+    """Return the folded words, with a space around each, and the word of each character.
+
+    Words of a text without spaces adjoin there as in the prompt. The words of a concept are joined
+    by line breaks, which are its own.
+    """
+    starts = {start for start, _ in split_words(prompt)}
+    text = ""
+    owners: list[int | None] = []
+    last = -1
+    for number, (start, end) in enumerate(words):
+        keys = word_keys(prompt[start:end])
+        if " " in prompt[start:end]:
+            keys = ("\n".join(keys),)
+        for part, key in enumerate(keys):
+            if part or start != last or start in starts:
+                text += " "
+                owners.append(None)
+            text += key
+            owners += [number] * len(key)
+        last = end
+    return f"{text} ", [*owners, None]
+
+
+def _pattern(wanted: Sequence[str]) -> re.Pattern[str]:
+    """Return the pattern of some folded words in a search text."""
+    pattern = "[ \n]".join(map(re.escape, wanted))
+    if not is_unspaced(wanted[0]):
+        pattern = f"(?<= ){pattern}"
+    is_korean = "\uac00" <= wanted[-1][-1] <= "\ud7a3"  # Hangul, as `fold` composes it
+    if not is_korean and not is_unspaced(wanted[-1]):
+        pattern = f"{pattern}(?= )"
+    return re.compile(pattern)
+
+
+def phrase_around(prompt: str, words: Sequence[Span], place: Span) -> Span:
+    """Return the phrase around a place, as `TokenTable.phrase` defines it."""
+    first, last = place
+    text = prompt[slice(*words[first])]
+    if is_content(text) and not is_unspaced(text):
+        while _describes(prompt, words, first - 1, first):
+            first -= 1
+    if describes(prompt[slice(*words[last])]):
+        while _describes(prompt, words, last + 1, last):
+            last += 1
+    return (first, last) if last - first < LONGEST_PHRASE else place
+
+
+def _describes(prompt: str, words: Sequence[Span], number: int, neighbour: int) -> bool:
+    """Return whether a word may stand in a phrase with the word before or behind it.
+
+    Only spaces or a hyphen may stand between the two.
+    """
+    if not 0 <= number < len(words):
+        return False
+    first, second = sorted([words[number], words[neighbour]])
+    gap = prompt[first[1] : second[0]].strip(" \t")
+    return gap in ("", "-") and describes(prompt[slice(*words[number])])
