@@ -96,7 +96,7 @@ def settings_of(**noted: Any) -> Settings:
     return msgspec.convert({**SETTINGS, **noted}, Settings, str_keys=True)
 
 
-def noting(run: Any, **noted: Any) -> Any:
+def with_settings(run: Any, **noted: Any) -> Any:
     """The same run with other settings, of plain JSON types."""
     held = {**to_json(run.settings), **noted}
     return replace(run, settings=msgspec.convert(held, Settings, str_keys=True))
@@ -119,15 +119,15 @@ def report_of(**noted: Any) -> EditReport:
     return msgspec.convert({**REPORT, **noted}, EditReport, str_keys=True)
 
 
-def made_run(prompt="at house, at sea") -> Run:
+def random_run(prompt="at house, at sea") -> Run:
     rng = np.random.default_rng(0)
     image = Image.fromarray(rng.integers(0, 255, (128, 128, 3), dtype=np.uint8))
     return Run(image, HeatMaps(recording(prompt), image), settings_of(prompt=prompt))
 
 
-def stepped(shows: Any = "latents") -> Run:
+def run_with_steps(shows: Any = "latents") -> Run:
     """A run with a picture for each of its steps."""
-    run = made_run()
+    run = random_run()
     count = len(run.maps.recording.timesteps)
     frames = tuple(noise(n, (6, 4)) for n in range(count))
     return replace(run, step_pictures=StepPictures(frames, shows))
@@ -145,24 +145,26 @@ def noisy_run(prompt: str, seed: int, text: str | None = None) -> Run:
     return Run(image, HeatMaps(recording(text), image), settings)
 
 
-def made_pair(blended: bool = False, edited: str = "at sea") -> EditResult:
+def random_edit(blended: bool = False, edited: str = "at sea") -> EditResult:
     source, target = noisy_run("at house", 0), noisy_run(edited, 1, edited.strip("():2"))
     inside = np.zeros((128, 128), dtype=bool)
     inside[:40, 10:70] = True
     asked = {"source": "at house", "cross_replace": [0.0, 0.8], "self_replace": [0.0, 0.4]}
-    target = noting(target, edit=asked)
+    target = with_settings(target, edit=asked)
     about = report_of(change=to_json(change_between(source.image, target.image, inside)))
     return EditResult(source, target, about, inside if blended else None)
 
 
-def made_ablation(word: str = "house", prompt: str = "at house, at sea", **noted: Any) -> Ablation:
+def random_ablation(
+    word: str = "house", prompt: str = "at house, at sea", **noted: Any
+) -> Ablation:
     """A word left out of a run of numbers by chance; of "house" the prompt reads "at , at sea"."""
-    run = noting(noisy_run(prompt, 0), **noted)
+    run = with_settings(noisy_run(prompt, 0), **noted)
     left = leave_out(parse_weights(prompt), run.maps.tokens, word)
     zero = {"kind": "reweight", "word": word, "weight": 0.0, "renormalize": False}
-    attention = noting(noisy_run(prompt, 1), **{"edits": [zero], **noted})
+    attention = with_settings(noisy_run(prompt, 1), **{"edits": [zero], **noted})
     return Ablation(
-        word, run, {"attention": attention, "prompt": noting(noisy_run(left, 2), **noted)}
+        word, run, {"attention": attention, "prompt": with_settings(noisy_run(left, 2), **noted)}
     )
 
 
@@ -172,7 +174,9 @@ def generate_batch(pipe, prompts, seeds, edits=(), **given) -> list[Run]:
     return generation.generate_batch(pipe, prompts, seeds, options, edits=tuple(edits))[0]
 
 
-def made_explanation(masked=True, edited=False, word="house", prompt="a red house") -> Explanation:
+def random_explanation(
+    masked=True, edited=False, word="house", prompt="a red house"
+) -> Explanation:
     """One of numbers by chance: three heads of four numbers, six tokens, ten channels."""
     rng = np.random.default_rng(0)
 
@@ -217,7 +221,7 @@ PROMPT = "a photograph of an astronaut riding a brown horse on the moon"
 
 
 @dataclass
-class Made:
+class RandomRun:
     """A run of nothing but numbers."""
 
     image: Image.Image
@@ -232,8 +236,8 @@ class Made:
 class Edited:
     """A pair of such runs."""
 
-    source: Made
-    edited: Made
+    source: RandomRun
+    edited: RandomRun
     report: EditReport
     blend: np.ndarray | None = None
 
@@ -267,7 +271,7 @@ BLOCKS = (
 def stable_diffusion(
     prompt: str = PROMPT, *, keep: frozenset = frozenset({"layer"}), steps: int = 50,
     side: int = 64, heads: int = 8, seed: int = 0,
-) -> Made:  # fmt: skip
+) -> RandomRun:  # fmt: skip
     """A run in the shapes of SD 1.5 at 512×512: soft blobs that move, with noise, as maps are."""
     random = np.random.default_rng(seed)
     table = table_of(prompt)
@@ -296,10 +300,12 @@ def stable_diffusion(
         size=list(image.size), keep=sorted(keep), model="org/model", dtype="float32",
         pipeline="StableDiffusionPipeline", edits=[], arguments={},
     )  # fmt: skip
-    return Made(image, HeatMaps(recording, image), settings)
+    return RandomRun(image, HeatMaps(recording, image), settings)
 
 
-def small(prompt: str = "a red house", keep: frozenset = frozenset({"layer"}), **more: Any) -> Made:
+def small(
+    prompt: str = "a red house", keep: frozenset = frozenset({"layer"}), **more: Any
+) -> RandomRun:
     return stable_diffusion(prompt, keep=keep, steps=4, side=16, heads=2, **more)
 
 
@@ -321,10 +327,10 @@ def gradient(width: int = 128, height: int = 128) -> Image.Image:
     return Image.fromarray(np.stack([x, y, 255 - x], axis=-1).astype(np.uint8))
 
 
-def run_of(prompt: str = "a red house", **settings: Any) -> Made:
+def run_of(prompt: str = "a red house", **settings: Any) -> RandomRun:
     """A small run that notes these settings, of plain JSON types."""
     made = small(prompt)
-    return noting(made, **settings)
+    return with_settings(made, **settings)
 
 
 def same_pixels(one: Image.Image | Figure, other: Image.Image | Figure) -> bool:
@@ -357,7 +363,7 @@ def pixels(image) -> np.ndarray:
     return np.asarray(image).astype(int)
 
 
-def apart(a, b) -> int:
+def largest_difference(a, b) -> int:
     """The largest difference of two pictures, in levels of 255."""
     return int(np.abs(pixels(a) - pixels(b)).max())
 

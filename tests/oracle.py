@@ -138,7 +138,7 @@ def denoiser(pipe):
 
 
 @contextmanager
-def beside(
+def compare_layers(
     pipe,
     steps: int,
     rule: Rule = lambda here: list(here.p),
@@ -472,7 +472,7 @@ SIZE = (128, 128)
 RED, HOUSE, TAIL = [2, 3, 4], [5], list(range(6, K))
 
 
-def oracled(kind, processor):
+def load_random(kind, processor):
     """A pipeline of random weights with these processors, drawn at SIZE unless told otherwise."""
     made = random_pipeline() if kind == "unet" else random_pixart(sample_size=16)
     made.scheduler = DDIMScheduler.from_config(made.scheduler.config)
@@ -504,7 +504,7 @@ def normal(p):
 
 
 def generated(pipe, edits, rule, prompt="a red house", steps=2, **arguments):
-    with beside(pipe, steps, lambda here: [rule(here)]) as held:
+    with compare_layers(pipe, steps, lambda here: [rule(here)]) as held:
         arguments = reads(pipe) | arguments
         run = hm.generate(pipe, prompt, seed=1, steps=steps, edits=edits, **arguments)
     return run, held
@@ -537,7 +537,9 @@ def edited(pipe, source, target, rule, steps=STEPS, sharing=None, **arguments):
         found = rule(here, *here.p)
         return found if isinstance(found, tuple) else (here.p[0], found)
 
-    with beside(pipe, steps, both, sharing or (lambda step, cells: [0, 1]), images=2) as held:
+    with compare_layers(
+        pipe, steps, both, sharing or (lambda step, cells: [0, 1]), images=2
+    ) as held:
         arguments = {"self_replace": 0, "seed": 7, "steps": steps, **reads(pipe)} | arguments
         pair = hm.edit(pipe, source, target, **arguments)
     return pair, held
@@ -562,7 +564,7 @@ def held_maps(recordings, held):
 # --- maps that self-attention carries on -------------------------------------------------------
 
 
-def carried_maps(held, image, passes, grid=None):
+def propagated_maps(held, image, passes, grid=None):
     """The mean of P so far and what self-attention made of it, each (h, w, K).
 
     passes: of each pass its share of its step, and whether maps are carried on in it. The grid is

@@ -163,7 +163,7 @@ RUN = "import heedmap; run = heedmap.Run.load('run'); run.maps['house'].overlay(
 )
 def test_libraries_are_loaded_where_they_are_needed(code: str, unwanted: set[str], tmp_path: Path):
     if "run" in code:
-        from making import made_run, with_refined
+        from making import random_run, with_refined
 
-        with_refined(made_run("a house")).save(tmp_path / "run", overlays=False)
+        with_refined(random_run("a house")).save(tmp_path / "run", overlays=False)
     assert not loaded_by(code, tmp_path) & unwanted

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import made_explanation
+from making import random_explanation
 
 
 def read_rows(page: Any, title: str) -> dict[str, list[str]]:
@@ -19,7 +19,7 @@ def read_rows(page: Any, title: str) -> dict[str, list[str]]:
 
 
 def test_each_section_has_the_numbers_of_its_step(load_page: Any):
-    explanation = made_explanation(edited=True)
+    explanation = random_explanation(edited=True)
     page, head = load_page(explanation.page()).page, explanation.attention
     token = explanation.report.tokens[0]
     probability = explanation.probabilities[1, token]
@@ -41,7 +41,7 @@ def test_each_section_has_the_numbers_of_its_step(load_page: Any):
 
 def test_the_position_and_the_words_are_marked_and_typed_text_is_text(load_page: Any):
     word = "<img src=x onerror=alert(1)>"
-    explanation = made_explanation(word=word, prompt=f"🚀 a {word} & {word}")
+    explanation = random_explanation(word=word, prompt=f"🚀 a {word} & {word}")
     page = load_page(explanation.page()).page
     assert page.locator(".prompt mark").all_inner_texts() == [word]
     assert page.locator(".prompt").inner_text() == explanation.report.prompt
@@ -54,7 +54,7 @@ def test_the_position_and_the_words_are_marked_and_typed_text_is_text(load_page:
 
 
 def test_the_contribution_of_the_padding_is_the_norm_of_its_sum(load_page: Any):
-    explanation = made_explanation(masked=False)
+    explanation = random_explanation(masked=False)
     padding = (replace(token, kind="pad") for token in explanation.tokens[-2:])
     explanation = replace(explanation, tokens=(*explanation.tokens[:-2], *padding))
     head = explanation.report.head

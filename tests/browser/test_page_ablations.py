@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import made_ablation, with_refined
+from making import random_ablation, with_refined
 from PIL import Image
 
 from browser.conftest import MISSING, is_close, read_pixels
@@ -16,7 +16,7 @@ expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
 @pytest.fixture(scope="module")
 def ablation() -> Ablation:
-    made = made_ablation()
+    made = random_ablation()
     runs = {way: with_refined(run) for way, run in made.without.items()}
     return Ablation(made.word, with_refined(made.run), runs)
 

@@ -4,7 +4,7 @@ import shlex
 from typing import Any
 
 import pytest
-from making import Made, maps_of, settings_of
+from making import RandomRun, maps_of, settings_of
 
 from browser.conftest import MISSING, expect_image
 from heedmap.page import pages
@@ -15,7 +15,7 @@ expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 def test_a_page_opens_with_the_heat_of_the_strongest_content_word(load_page: Any):
     """The image is wider than it is high."""
     maps = maps_of(latent=(8, 20))
-    run = Made(maps.image, maps, settings_of(prompt=maps.tokens.prompt))
+    run = RandomRun(maps.image, maps, settings_of(prompt=maps.tokens.prompt))
     opened = load_page(pages.run_page(run))
     number = pages.strongest_word(maps)
     heat = maps.at(number)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from making import noting, small
+from making import small, with_settings
 
 from browser.conftest import MISSING, expect_image
 from heedmap.figures import overlays
@@ -139,7 +139,8 @@ def test_a_phone_scrolls_down_only_and_taps_pin(load_page: Any, run_page: str):
 
 def test_a_hostile_prompt_stays_text(load_page: Any):
     prompt = "a <img src=x onerror=alert(1)> </script><script>alert(2)</script> cat"
-    opened = load_page(pages.run_page(noting(small(prompt), negative="<svg onload=alert(3)>")))
+    run = with_settings(small(prompt), negative="<svg onload=alert(3)>")
+    opened = load_page(pages.run_page(run))
     assert opened.page.locator(".prompt").inner_text() == prompt
     assert opened.page.locator("img").count() == 0
     opened.word("cat").click()

@@ -301,9 +301,9 @@ def test_two_pipelines_in_two_threads_keep_their_own_maps(load):
 
     one.text_encoder.forward = meet
     with ThreadPoolExecutor(2) as threads:
-        beside = list(threads.map(partial(record, step=step), pipes, PAIR))
+        results = list(threads.map(partial(record, step=step), pipes, PAIR))
     del one.text_encoder.forward
-    for (image, arrays), (expected, maps) in zip(beside, alone, strict=True):
+    for (image, arrays), (expected, maps) in zip(results, alone, strict=True):
         assert np.array_equal(image, expected)
         assert all(map(np.array_equal, arrays, maps))
     for pipe, state in zip(pipes, before, strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from making import made_ablation, made_explanation, made_pair, made_run, stepped
+from making import random_ablation, random_edit, random_explanation, random_run, run_with_steps
 
 from heedmap import Ablation, EditResult, Explanation, Grid, Run
 from heedmap.errors import RunError
@@ -31,11 +31,11 @@ values = st.recursive(
 def folders(tmp_path_factory) -> dict[str, Path]:
     """One saved result of each kind."""
     root = tmp_path_factory.mktemp("results")
-    pair = made_pair(blended=True)
+    pair = random_edit(blended=True)
     made = {
-        "run": made_run(), "steps": stepped(), "pair": pair, "ablation": made_ablation(),
+        "run": random_run(), "steps": run_with_steps(), "pair": pair, "ablation": random_ablation(),
         "grid": Grid((Cell(1, 7, "at sea", {}, (0.0, 0.8), (0.0, 0.4), pair),), GridReport()),
-        "explanation": made_explanation(),
+        "explanation": random_explanation(),
     }  # fmt: skip
     return {name: one.save(root / name) for name, one in made.items()}
 

@@ -103,9 +103,9 @@ for most in sys.argv[3:]:
 @posix
 def test_a_full_disk_leaves_nothing(tmp_path):
     """Only the system knows when it refuses, and safetensors has an error of its own."""
-    from making import made_run
+    from making import random_run
 
-    folder = made_run().save(tmp_path / "whole")
+    folder = random_run().save(tmp_path / "whole")
     place = tmp_path / "x"
     names = ("image.png", "index.html", "words/1-house.png", "maps.safetensors")
     most = [str((folder / name).stat().st_size // 2) for name in names]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from figure_reading import read_figure, shows
-from making import apart, recording
+from making import largest_difference, recording
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -241,7 +241,7 @@ def test_a_map_is_plotted_on_a_users_axes(scale):
         renderer = RendererAgg(128, 128, 72)
         figure.draw(renderer)
         pixels = np.asarray(renderer.buffer_rgba())[..., :3]
-        assert apart(pixels, known.overlay(short_side=128, scale=scale)) <= 4
+        assert largest_difference(pixels, known.overlay(short_side=128, scale=scale)) <= 4
         assert plotted.get_clim() == heat.value_range(scale)
 
 

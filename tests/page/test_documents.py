@@ -7,7 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from making import data_of, made_explanation, noting, small
+from making import data_of, random_explanation, small, with_settings
 
 from heedmap.checks import ROUNDING
 from heedmap.page import packing, pages
@@ -34,7 +34,7 @@ def test_typed_text_never_becomes_html():
     text = packing.as_script(data)
     assert not re.search("[<>&\u2028]", text) and json.loads(text) == data
     arguments = {HOSTILE: HOSTILE}
-    run = noting(small(HOSTILE), negative=HOSTILE, arguments=arguments, model=HOSTILE)
+    run = with_settings(small(HOSTILE), negative=HOSTILE, arguments=arguments, model=HOSTILE)
     page = pages.run_page(run)
     assert page.count("<script") == 2 and page.count("</script>") == 2
     assert "<img" not in page and f"<title>{html.escape(HOSTILE)} " in page
@@ -61,7 +61,7 @@ def test_the_page_and_python_have_one_rounding_constant():
 
 
 def test_the_page_of_an_explanation_is_self_contained(tmp_path):
-    folder = made_explanation().save(tmp_path / "x")
+    folder = random_explanation().save(tmp_path / "x")
     page = (folder / "index.html").read_text("utf-8")
     assert data_of(page) == json.loads((folder / "explain.json").read_text("utf-8"))
     assert not re.search(r"""(?:src|href)=["'](?!data:|#)""", page)

@@ -6,11 +6,11 @@ from making import (
     PROMPT,
     Edited,
     data_of,
-    noting,
     report_of,
     small,
     stable_diffusion,
     with_refined,
+    with_settings,
 )
 
 from heedmap.page import pages
@@ -51,7 +51,7 @@ def test_edits_of_one_source_hold_its_run_once():
 def test_a_page_names_unknown_words_and_a_model_without_name():
     run = small("a horse")
     pipeline = "StableDiffusionPipeline"
-    nameless = noting(run, untaught=["horse"], model=pipeline, pipeline=pipeline)
+    nameless = with_settings(run, untaught=["horse"], model=pipeline, pipeline=pipeline)
     (plain,), (noted,) = (data_of(pages.run_page(one))["runs"] for one in (run, nameless))
     assert plain["untaught"] == plain["model"] == ""
     assert "'horse'" in noted["untaught"] and noted["model"] == "--model MODEL"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import apart, generate_batch, pixels, random_pipeline
+from making import generate_batch, largest_difference, pixels, random_pipeline
 
 from heedmap.backends.loading import load
 from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
@@ -33,14 +33,14 @@ def swap(pipe):
 
 def test_the_source_equals_the_plain_image(pipe, swap):
     batch = generate_batch(pipe, ["a red house", "a red sea"], seeds=[7, 7], steps=STEPS)
-    assert apart(swap.source.image, batch[0].image) == 0
+    assert largest_difference(swap.source.image, batch[0].image) == 0
     for mine, other in zip(swap.source.maps.values(), batch[0].maps.values(), strict=True):
         np.testing.assert_array_equal(mine.values, other.values)
     # The sums of a batch of two round otherwise than those of one picture.
     alone = generate(pipe, "a red house", seed=7, steps=STEPS)
-    assert apart(swap.source.image, alone.image) <= 1
-    assert apart(swap.edited.image, batch[1].image) > 1
-    assert apart(swap.edited.image, swap.source.image) > 1
+    assert largest_difference(swap.source.image, alone.image) <= 1
+    assert largest_difference(swap.edited.image, batch[1].image) > 1
+    assert largest_difference(swap.edited.image, swap.source.image) > 1
     assert swap.source.settings == replace(alone.settings, batch_place=(0, 2))
 
 
@@ -51,10 +51,10 @@ def test_several_targets_share_their_source(pipe, swap):
     assert [pair.edited.settings.prompt for pair in pairs] == targets
     assert all(pair.source is pairs[0].source for pair in pairs)
     assert [pair.report.kind for pair in pairs] == ["replace", "replace", "reweight"]
-    assert apart(pairs[0].edited.image, swap.edited.image) <= 1
-    assert apart(pairs[0].source.image, swap.source.image) <= 1
+    assert largest_difference(pairs[0].edited.image, swap.edited.image) <= 1
+    assert largest_difference(pairs[0].source.image, swap.source.image) <= 1
     alone = edit(pipe, "a (red:2) house", seed=7, steps=STEPS)
-    assert apart(pairs[2].edited.image, alone.edited.image) <= 1
+    assert largest_difference(pairs[2].edited.image, alone.edited.image) <= 1
 
 
 def test_the_report_has_the_evidence_of_the_edit(swap):
@@ -71,7 +71,7 @@ def test_the_report_has_the_evidence_of_the_edit(swap):
 def test_without_injection_an_edit_is_the_plain_target(pipe):
     pair = edit(pipe, "a red house", "a sea", seed=2, steps=STEPS, cross_replace=0, self_replace=0)
     plain = generate_batch(pipe, ["a red house", "a sea"], seeds=[2, 2], steps=STEPS)
-    assert apart(pair.edited.image, plain[1].image) == 0
+    assert largest_difference(pair.edited.image, plain[1].image) == 0
     assert (pair.report.sites, pair.report.self_sites, pair.report.moved) == (0, 0, 0.0)
 
 

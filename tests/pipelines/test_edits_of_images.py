@@ -41,7 +41,7 @@ def reconstruct(pipe: Any, picture: Image.Image) -> np.ndarray:
     return np.asarray(pipe.image_processor.postprocess(made)[0]).astype(int)
 
 
-def apart(image: Image.Image, other: np.ndarray) -> int:
+def largest_difference(image: Image.Image, other: np.ndarray) -> int:
     return int(np.abs(np.asarray(image).astype(int) - other).max())
 
 
@@ -73,7 +73,7 @@ def test_the_source_is_the_autoencoders_reconstruction(pipe, name, steps):
     finally:
         pipe.scheduler = own
     wanted = reconstruct(pipe, picture)
-    assert apart(pair.source.image, wanted) <= 1
+    assert largest_difference(pair.source.image, wanted) <= 1
     back = pair.report.reconstruction
     off = np.asarray(pair.source.image) / 255 - np.asarray(picture) / 255
     assert back is not None and back.share == 1
@@ -153,7 +153,7 @@ def test_outside_a_blend_the_source_stays(embedded):
     how: dict[str, Any] = {"only": "house->tree", "seed": 3, "steps": 6}
     pair = edit(embedded, "a red house", "a red tree", image=picture, **how)
     assert pair.blend is not None and 0 < pair.blend.mean() < 1
-    assert apart(pair.source.image, reconstruct(embedded, picture)) <= 1
+    assert largest_difference(pair.source.image, reconstruct(embedded, picture)) <= 1
     far = np.asarray(Image.fromarray(pair.blend).resize((16, 16), Image.Resampling.BOX)) == 0
     off = np.abs(np.asarray(pair.source.image) / 255 - np.asarray(pair.edited.image) / 255)
     cells = off.reshape(16, 8, 16, 8, 3).mean(axis=(1, 3, 4))

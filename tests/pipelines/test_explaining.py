@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from making import noting, random_pixart
+from making import random_pixart, with_settings
 from numpy.testing import assert_allclose
 
 import heedmap as hm
@@ -136,6 +136,6 @@ def test_a_negative_weight_chooses_the_lowest_head(random_model):
 
 def test_a_run_that_cannot_be_repeated_is_refused(random_model, run, tmp_path):
     with pytest.raises(HeedmapError):
-        hm.explain(random_model, noting(run, arguments={"image": "<Image>"}), "house", AT)
+        hm.explain(random_model, with_settings(run, arguments={"image": "<Image>"}), "house", AT)
     with pytest.raises(RunError):
         hm.explain(random_model, tmp_path, "house", AT)

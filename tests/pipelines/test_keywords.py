@@ -41,7 +41,7 @@ def test_a_name_that_the_pipeline_does_not_take_is_refused(pipe, name: str):
 # --- names of diffusers -------------------------------------------------------------------------
 
 
-def seeded(seed: int) -> torch.Generator:
+def generator_of(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
@@ -61,19 +61,25 @@ def test_names_of_diffusers_give_the_same_images(pipe):
         assert np.array_equal(expected, found)
 
     run = heedmap.generate(pipe, "a cat", **OURS)
-    again = heedmap.generate(pipe, "a cat", generator=seeded(7), **THEIRS)
+    again = heedmap.generate(pipe, "a cat", generator=generator_of(7), **THEIRS)
     pictures(run, again)
     assert again.settings == run.settings
     pair = heedmap.edit(pipe, "a cat", "a dog", **OURS)
     pictures(
-        pair.edited, heedmap.edit(pipe, "a cat", "a dog", generator=seeded(7), **THEIRS).edited
+        pair.edited,
+        heedmap.edit(pipe, "a cat", "a dog", generator=generator_of(7), **THEIRS).edited,
     )
     grid = heedmap.grid(
-        pipe, "a cat", "a dog", cross_replace=[0, 1], generator=[seeded(7), seeded(8)], **THEIRS
+        pipe,
+        "a cat",
+        "a dog",
+        cross_replace=[0, 1],
+        generator=[generator_of(7), generator_of(8)],
+        **THEIRS,
     )
     assert grid.report.seeds == (7, 8)
     pictures(pair.source, grid.cells[0].result.source)
-    given = {"generator": seeded(7), "num_inference_steps": 2, "height": 48, "width": 64}
+    given = {"generator": generator_of(7), "num_inference_steps": 2, "height": 48, "width": 64}
     found = heedmap.locate(pipe, run.image, "a cat", **given)
     about = found.settings
     assert (about.seed, about.steps, about.size) == (7, 2, (64, 48))
@@ -92,7 +98,7 @@ def test_a_height_alone_keeps_the_models_width(pipe):
 
 @pytest.mark.parametrize("theirs", ["guidance_scale", "height", "generator"])
 def test_an_option_under_two_names_is_refused(pipe, theirs: str):
-    value = {**THEIRS, "generator": seeded(7)}[theirs]
+    value = {**THEIRS, "generator": generator_of(7)}[theirs]
     ours = options.RESERVED_ARGUMENTS[theirs]
     for draw in (heedmap.generate, heedmap.edit, heedmap.grid):
         own = "seeds" if draw is heedmap.grid and ours == "seed" else ours
@@ -101,7 +107,7 @@ def test_an_option_under_two_names_is_refused(pipe, theirs: str):
 
 
 def test_a_generator_with_unknown_state_is_refused(pipe):
-    used = seeded(7)
+    used = generator_of(7)
     torch.randn(1, generator=used)
     for generator in (used, 7, [used]):
         with pytest.raises(ArgumentError):

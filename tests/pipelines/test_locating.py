@@ -36,13 +36,13 @@ def locate_by_diffusers(pipe, picture: Image.Image, prompt: str, seed: int, step
     pipe.scheduler = DDPMScheduler.from_config(own.config)
     timesteps = [floor(1000 * (1 - Fraction(2 * i + 1, 2 * steps))) for i in range(steps)]
 
-    def noised(t: int) -> torch.Tensor:
+    def add_noise(t: int) -> torch.Tensor:
         fresh = torch.randn(clean.shape, generator=noise)
         return pipe.scheduler.add_noise(clean, fresh, torch.tensor([t]))
 
     def again(pipe, step, timestep, given):
         if step + 1 < steps:
-            given["latents"] = noised(timesteps[step + 1])
+            given["latents"] = add_noise(timesteps[step + 1])
         return given
 
     try:
@@ -50,7 +50,7 @@ def locate_by_diffusers(pipe, picture: Image.Image, prompt: str, seed: int, step
             pipe(
                 prompt,
                 timesteps=timesteps,
-                latents=noised(timesteps[0]),
+                latents=add_noise(timesteps[0]),
                 guidance_scale=1.0,
                 callback_on_step_end=again,
                 output_type="latent",

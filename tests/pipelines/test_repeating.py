@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import DDIMScheduler
-from making import made_pair, made_run, random_pipeline
+from making import random_edit, random_pipeline, random_run
 from msgspec import structs
 from PIL import Image
 
@@ -199,13 +199,13 @@ def figures(found):
 
 @pytest.mark.parametrize(("pixels", "by"), [(0, 0), (5, 40)])
 def test_changed_pixels_are_counted(pixels, by):
-    run = made_run()
+    run = random_run()
     found = compared(run, change_pixels(run, pixels, by), {"threads": (2, 1)})
     assert figures(found) == (not pixels, by, pixels, 128 * 128)
     assert json.loads(json.dumps(found.to_dict()))["changed"] == {"threads": {"noted": 2, "now": 1}}
 
 
 def test_pixels_of_all_images_are_compared():
-    pair = made_pair()
+    pair = random_edit()
     found = compared(pair, replace(pair, edited=change_pixels(pair.edited, 3, 9)), {})
     assert figures(found) == (False, 9, 3, 2 * 128 * 128)

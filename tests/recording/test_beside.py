@@ -64,9 +64,9 @@ def test_edits_of_the_prompt_do_not_act_on_concepts(pipe):
         with trace(pipe, EVERY, concepts=["house", "red"], edits=some) as recorder:
             run(pipe, "a red house", steps=1)
         found.append((recorder.recordings[0].arrays[0], recorder.concept_recordings[0].arrays[0]))
-    (plain, sought), (edited, beside) = found
+    (plain, sought), (edited, with_others) = found
     assert np.abs(plain - edited).max() > 0.01
-    assert np.array_equal(sought, beside)
+    assert np.array_equal(sought, with_others)
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32, "sliced"])

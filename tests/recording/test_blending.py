@@ -6,14 +6,14 @@ from math import ceil
 import pytest
 import torch
 from diffusers.models.attention_processor import AttnProcessor2_0
-from oracle import HOUSE, RED, SIZE, K, carried_maps, columns, edited, injected, oracled
+from oracle import HOUSE, RED, SIZE, K, columns, edited, injected, load_random, propagated_maps
 from torch.nn.functional import interpolate
 
 
-def acting(held, image, step, steps, tokens, rivals=()):
+def read_places(held, image, step, steps, tokens, rivals=()):
     """Where tokens act, lessened where those of another phrase stand out more."""
     late = [at >= steps / 2 or at == steps - 1 for at in range(step + 1)]
-    plain, refined = carried_maps(held, image, [(1, is_late) for is_late in late])
+    plain, refined = propagated_maps(held, image, [(1, is_late) for is_late in late])
     strength = []
     for part in (tokens, *rivals):
         heat = plain[..., part].abs().sum(-1)
@@ -57,19 +57,19 @@ def cut(heat, size, threshold):
     ],
 )
 def test_blended_latents_equal_the_definition(kind, size, steps, options, keep):
-    blended(oracled(kind, AttnProcessor2_0), size, steps, options, keep)
+    draw_blend(load_random(kind, AttnProcessor2_0), size, steps, options, keep)
 
 
 @pytest.mark.parametrize(("kind", "house", "protect"), [("unet", 1, ["house"]), ("pixart", 0, [])])
 def test_the_blend_mask_gives_a_cell_to_the_strongest_phrase(kind, house, protect):
-    pipe, sea = oracled(kind, AttnProcessor2_0), [house + 2, house + 3, house + 4]
+    pipe, sea = load_random(kind, AttnProcessor2_0), [house + 2, house + 3, house + 4]
 
     def mask_of(acts):
         mask = acts(0, sea, [[house]]) | acts(1, sea, [[house]])
         return mask & ~acts(0, [house], [sea]) if protect else mask
 
     options = {"only": "sea->bed", "threshold": 0.3, "protect": protect}
-    blended(pipe, (256, 192), 3, options, (), ("house at sea", "house at bed"), mask_of)
+    draw_blend(pipe, (256, 192), 3, options, (), ("house at sea", "house at bed"), mask_of)
 
 
 def where_the_house_is(acts, options):
@@ -84,14 +84,14 @@ def where_the_house_is(acts, options):
     return mask
 
 
-def blended(pipe, size, steps, options, keep, prompts=("a red house", "a red at"), mask_of=None):
+def draw_blend(pipe, size, steps, options, keep, prompts=("a red house", "a red at"), mask_of=None):
     """Draw an edit that is blended, and hold the latents of each step against the definition."""
     begin, threshold = options.get("blend_from", 0.2), options.get("threshold", 0.25)
     same = columns(*(([n], [n]) for n in range(K)))
     before, after = [], []
     step = pipe.scheduler.step
 
-    def stepped(model_output, timestep, sample, **given):
+    def step_and_keep(model_output, timestep, sample, **given):
         found = step(model_output, timestep, sample, **given)
         before.append(found[0].clone())
         return found
@@ -99,7 +99,7 @@ def blended(pipe, size, steps, options, keep, prompts=("a red house", "a red at"
     def rule(here, source, own):
         return injected(here, source, own, same, 0.6)
 
-    vars(pipe.scheduler)["step"] = stepped
+    vars(pipe.scheduler)["step"] = step_and_keep
     try:
         _, held = edited(
             pipe, *prompts, rule, size=size, cross_replace=0.6, keep=keep, preview=after.append,
@@ -110,18 +110,18 @@ def blended(pipe, size, steps, options, keep, prompts=("a red house", "a red at"
         del vars(pipe.scheduler)["step"]
     assert len(before) == len(after) == steps
     blends = 0
-    for number, (plain, blended) in enumerate(zip(before, after, strict=True)):
+    for number, (plain, draw_blend) in enumerate(zip(before, after, strict=True)):
         expected = plain.clone()
         if number >= Fraction(str(begin)) * steps:
             cells = plain.shape[-2:]
 
             def acts(image, tokens, rivals=(), number=number, cells=cells):
-                heat = acting(held, image, number, steps, tokens, rivals)
+                heat = read_places(held, image, number, steps, tokens, rivals)
                 return cut(heat, cells, threshold)
 
             mask = where_the_house_is(acts, options) if mask_of is None else mask_of(acts)
             assert 0 < mask.float().mean() < 1
             expected[1] = torch.where(mask, plain[1], plain[0])
             blends += 1
-        torch.testing.assert_close(blended, expected, atol=1e-6, rtol=0)
+        torch.testing.assert_close(draw_blend, expected, atol=1e-6, rtol=0)
     assert blends == steps - ceil(Fraction(str(begin)) * steps)

@@ -19,16 +19,16 @@ from oracle import (
     TAIL,
     K,
     acts,
-    beside,
     columns,
+    compare_layers,
     confined,
     edited,
     first,
     generated,
     held_maps,
     injected,
+    load_random,
     normal,
-    oracled,
     reads,
     weighed,
 )
@@ -41,7 +41,7 @@ KINDS = [("unet", AttnProcessor2_0), ("pixart", AttnProcessor)]
 @pytest.fixture(scope="module", params=KINDS, ids=str)
 def pipe(request):
     """An edit leaves it as it was; once with the fused attention, once with the classic one."""
-    return oracled(*request.param)
+    return load_random(*request.param)
 
 
 # --- rules in generate --------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_each_image_of_a_batch_has_its_rules(pipe):
             weighed(here.p[2], [(first(pipe)[:1], -1)]),
         ]
 
-    with beside(pipe, 2, rule, images=3):
+    with compare_layers(pipe, 2, rule, images=3):
         generate_batch(pipe, prompts, seeds=[1, 2, 3], steps=2, **reads(pipe))
 
 
@@ -223,7 +223,7 @@ def test_several_targets_equal_the_definition(pipe):
             weighed(injected(here, source, house, same, 0.6), [(RED, 2)]),
         )
 
-    with beside(pipe, 3, both, lambda step, cells: [0, 1, 2], images=3):
+    with compare_layers(pipe, 3, both, lambda step, cells: [0, 1, 2], images=3):
         targets = ["a red at", "a (big:2) house"]
         given = {"seed": 7, "steps": 3, "cross_replace": 0.6, "self_replace": 0, **reads(pipe)}
         hm.edit(pipe, "a red house", targets, **given)

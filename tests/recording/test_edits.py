@@ -248,18 +248,18 @@ def unchanged(p, site):
 
 
 @pytest.mark.parametrize(
-    ("edit", "beside"),
+    ("edit", "others"),
     [
         (Reweight("red", 1), [Reweight("house", 2)]),
         (Confine("red", LEFT, start=0.6, end=0.9), []),
         (unchanged, [Reweight("house", 2)]),
     ],
 )
-def test_an_edit_that_changed_nothing_gives_a_warning(pipe, edit, beside):
+def test_an_edit_that_changed_nothing_gives_a_warning(pipe, edit, others):
     with pytest.warns(UserWarning, match="changed nothing") as warned:
-        run = generate(pipe, edits=[edit, *beside])
+        run = generate(pipe, edits=[edit, *others])
     assert len(warned) == 1
-    other = generate(pipe, edits=beside)
+    other = generate(pipe, edits=others)
     difference = np.asarray(run.image).astype(int) - np.asarray(other.image)
     assert np.abs(difference).max() <= 1
 

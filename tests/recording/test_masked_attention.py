@@ -12,14 +12,14 @@ from oracle import (
     SWAP,
     UNIT,
     K,
-    beside,
+    compare_layers,
     confined,
     denoiser,
     edited,
     generated,
     held_maps,
     injected,
-    oracled,
+    load_random,
     reads,
     weighed,
 )
@@ -30,9 +30,9 @@ KINDS = [("unet", AttnProcessor), ("pixart", AttnProcessor2_0)]
 
 
 @pytest.fixture(params=KINDS, ids=str)
-def masked(request):
+def masked_model(request):
     """A pipeline in which each row of the batch has other tokens hidden."""
-    pipe = oracled(*request.param)
+    pipe = load_random(*request.param)
 
     def hide(model, args, kwargs):
         rows = len(args[0])
@@ -45,20 +45,20 @@ def masked(request):
     return pipe
 
 
-def test_masks_of_each_image_give_exact_maps(masked):
+def test_masks_of_each_image_give_exact_maps(masked_model):
     with (
-        beside(masked, 2, images=2) as held,
-        hm.trace(masked, ("layer", "step", "head"), tokens="all") as recorder,
+        compare_layers(masked_model, 2, images=2) as held,
+        hm.trace(masked_model, ("layer", "step", "head"), tokens="all") as recorder,
     ):
-        given = reads(masked) and {**reads(masked), "use_resolution_binning": False}
+        given = reads(masked_model) and {**reads(masked_model), "use_resolution_binning": False}
         prompts = ["a red house", "at the sea"]
-        masked(prompts, num_inference_steps=2, output_type="latent", **given)
+        masked_model(prompts, num_inference_steps=2, output_type="latent", **given)
     held_maps(recorder.recordings, held)
     apart = next(iter(held.plain.values()))
     assert (apart[0] == 0).any() and not torch.equal(apart[0] == 0, apart[1] == 0)
 
 
-def test_edits_with_masks_equal_the_definition(masked):
+def test_edits_with_masks_equal_the_definition(masked_model):
     box = (0, 0, 64, 128)
     word = hm.Confine("house", box, along=[], end=1.0, tail=False)
 
@@ -66,14 +66,14 @@ def test_edits_with_masks_equal_the_definition(masked):
         bias = confined(here, HOUSE, box, 3.0, (0, 1), SIZE)
         return weighed((here.scores[0] + bias).softmax(-1), [(RED, 3)])
 
-    generated(masked, [hm.Reweight("red", 3), word], rule)
+    generated(masked_model, [hm.Reweight("red", 3), word], rule)
 
 
-def test_a_replaced_word_with_masks_equals_the_definition(masked):
+def test_a_replaced_word_with_masks_equals_the_definition(masked_model):
     def rule(here, source, own):
         return injected(here, source, own, SWAP, 0.6)
 
-    edited(masked, "a red house", "a blue house", rule, steps=3, cross_replace=0.6)
+    edited(masked_model, "a red house", "a blue house", rule, steps=3, cross_replace=0.6)
 
 
 def test_rows_sum_to_one_however_large_the_scores():

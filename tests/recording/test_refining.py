@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from making import run
-from oracle import beside, carried_maps
+from oracle import compare_layers, propagated_maps
 
 from heedmap.mathematics.events import RowAttention
 from heedmap.recording.refining import RefinedMaps, coarsened, propagation_layers
@@ -19,7 +19,7 @@ def attentions(pipe, ending):
 def check_refined(recordings, held, steps):
     passes = [(1, step >= steps / 2 or step == steps - 1) for step in range(steps)]
     for image, recording in enumerate(recordings):
-        _, refined = carried_maps(held, image, passes)
+        _, refined = propagated_maps(held, image, passes)
         expected = refined[..., recording.positions]
         np.testing.assert_allclose(recording.refined, expected, rtol=1e-4, atol=1e-6)
 
@@ -34,14 +34,14 @@ def check_refined(recordings, held, steps):
 )
 def test_each_images_refined_maps_equal_the_definition(pipe, guidance, steps, keep):
     prompts = ["a red house", "at the cat"]
-    with beside(pipe, steps, images=2) as held, trace(pipe, keep) as recorder:
+    with compare_layers(pipe, steps, images=2) as held, trace(pipe, keep) as recorder:
         run(pipe, prompts, (3, 4), guidance_scale=guidance, steps=steps)
     check_refined(recorder.recordings, held, steps)
 
 
 def test_the_negative_branch_has_its_own_refined_maps(pipe):
     both = trace(pipe, branches=("conditional", "negative"))
-    with beside(pipe, 3, images=2) as held, both as recorder:
+    with compare_layers(pipe, 3, images=2) as held, both as recorder:
         run(pipe, "a red house", guidance_scale=5.0, negative_prompt="dogs at sea")
     recordings = recorder.negative_recordings + recorder.recordings
     check_refined(recordings, held, 3)
@@ -90,7 +90,7 @@ def test_self_attention_is_restored_between_calls(pipe):
 # --- which layers -----------------------------------------------------------------------------
 
 
-def named(*grids):
+def name_layers(*grids):
     return {f"layer {n}": grid for n, grid in enumerate(grids)}
 
 
@@ -110,7 +110,7 @@ def named(*grids):
     ],
 )
 def test_maps_are_propagated_on_a_middle_grid(grids, expected):
-    every = named(*grids)
+    every = name_layers(*grids)
     found = propagation_layers(every, every)
     assert list(found) == [f"layer {n}" for n in expected]
 
@@ -125,7 +125,7 @@ def test_maps_are_propagated_on_a_middle_grid(grids, expected):
     ],
 )
 def test_maps_are_not_propagated_on_coarser_grids(own, cross, count):
-    assert len(propagation_layers(named(own), named(*cross))) == count
+    assert len(propagation_layers(name_layers(own), name_layers(*cross))) == count
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from diffusers import EulerAncestralDiscreteScheduler, HeunDiscreteScheduler
 from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 from making import generate_batch, random_pipeline, run
-from oracle import beside, carried_maps, held_maps
+from oracle import compare_layers, held_maps, propagated_maps
 from torch.nn.functional import interpolate
 
 import heedmap as hm
@@ -43,7 +43,7 @@ def test_a_traced_image_is_bit_identical(pipe, guidance, size):
 @pytest.mark.parametrize("guidance", [1.0, 5.0])
 def test_probabilities_equal_the_definition(pipe, guidance):
     prompts, seeds = ["a red house", "at the cat"], (3, 4)
-    with beside(pipe, 3, images=2) as held, trace(pipe, EVERY, tokens="all") as recorder:
+    with compare_layers(pipe, 3, images=2) as held, trace(pipe, EVERY, tokens="all") as recorder:
         run(pipe, prompts, seeds, guidance_scale=guidance)
     held_maps(recorder.recordings, held)
     for recording in recorder.recordings:
@@ -67,7 +67,7 @@ HEUN = [(0, 1), (2, 3), (4, 5), (6,)]  # the passes of each of four steps
 def test_maps_are_means_over_the_axes_that_are_not_kept(pipe, keep, size, tokens):
     """A step of two passes weighs as much as one of one; layers are brought to 64 cells a side."""
     pipe.scheduler = HeunDiscreteScheduler.from_config(pipe.scheduler.config)
-    with beside(pipe, 7) as held, trace(pipe, keep, tokens=tokens) as recorder:
+    with compare_layers(pipe, 7) as held, trace(pipe, keep, tokens=tokens) as recorder:
         run(pipe, "a red house", guidance_scale=1.0, steps=4, height=size[0], width=size[1])
     (recording,) = recorder.recordings
     near = max(held.near.values())
@@ -92,7 +92,7 @@ def test_maps_are_means_over_the_axes_that_are_not_kept(pipe, keep, size, tokens
     for found, expected in zip(recording.arrays, means, strict=True):
         np.testing.assert_allclose(found, expected, rtol=near, atol=1e-6)
     passes = [(1 / len(some), step >= 2) for step, some in enumerate(HEUN) for _ in some]
-    _, refined = carried_maps(held, 0, passes)
+    _, refined = propagated_maps(held, 0, passes)
     expected = refined[..., recording.positions]
     np.testing.assert_allclose(recording.refined, expected, rtol=1e-4, atol=1e-6)
 

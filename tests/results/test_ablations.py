@@ -6,7 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from figure_reading import ends, read_figure
-from making import made_ablation, made_pair, made_run, noisy_run, noting, recording, with_refined
+from making import (
+    noisy_run,
+    random_ablation,
+    random_edit,
+    random_run,
+    recording,
+    with_refined,
+    with_settings,
+)
 from PIL import Image
 
 from heedmap.errors import ArgumentError
@@ -30,7 +38,7 @@ def change_image(ablation: Ablation, way: str, pixels: np.ndarray) -> Ablation:
 
 @pytest.fixture(scope="module")
 def ablation() -> Ablation:
-    return made_ablation()
+    return random_ablation()
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +67,7 @@ def test_the_difference_equals_the_one_worked_out_by_hand(ablation):
 
 
 def test_the_agreement_equals_its_measures():
-    plain = made_ablation()
+    plain = random_ablation()
     found = replace(plain, run=with_refined(plain.run))
     heat = found.run.maps["house"]
     refined = found.run.maps.refined["house"]
@@ -87,7 +95,7 @@ def test_the_agreement_equals_its_measures():
 
 def test_a_map_equal_to_the_change_agrees_fully():
     """Of a wide image: 24×16 cells of eight pixels."""
-    plain = made_ablation()
+    plain = random_ablation()
     wide = recording("at house, at sea", latent=(16, 24))
     black = Image.new("RGB", wide.size)
     maps = HeatMaps(wide, black)
@@ -110,7 +118,7 @@ def test_a_map_equal_to_the_change_agrees_fully():
 
 
 def test_a_word_without_influence_has_no_agreement():
-    ablation = made_ablation()
+    ablation = random_ablation()
     made = change_image(ablation, "attention", np.asarray(ablation.run.image))
     assert not made.difference("attention").any()
     one = made.agreement["attention"]
@@ -191,10 +199,10 @@ def test_other_words_keep_their_weights():
 @pytest.mark.parametrize(
     ("run", "word", "error"),
     [
-        (made_pair(), "house", ArgumentError),
-        (noting(made_run(), edit=EDIT), "house", ArgumentError),
-        (noting(made_run(), located=IMAGE), "house", ArgumentError),
-        (made_run(), "at house at sea", ArgumentError),  # nothing is left
+        (random_edit(), "house", ArgumentError),
+        (with_settings(random_run(), edit=EDIT), "house", ArgumentError),
+        (with_settings(random_run(), located=IMAGE), "house", ArgumentError),
+        (random_run(), "at house at sea", ArgumentError),  # nothing is left
     ],
     ids=str,
 )

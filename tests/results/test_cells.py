@@ -1,7 +1,7 @@
 """A cell of a grid: where it stands, its line in the table, and what a sheet calls it."""
 
 import pytest
-from making import made_pair
+from making import random_edit
 
 from heedmap.results.grids import Cell, label
 
@@ -9,7 +9,7 @@ from heedmap.results.grids import Cell, label
 def cell(**changed) -> Cell:
     made = {
         "number": 7, "seed": 3, "target": "at sea", "weights": {"sea": 2.0},
-        "cross_replace": (0.0, 0.8), "self_replace": (0.1, 0.4), "result": made_pair(),
+        "cross_replace": (0.0, 0.8), "self_replace": (0.1, 0.4), "result": random_edit(),
     }  # fmt: skip
     return Cell(**{**made, **changed})
 

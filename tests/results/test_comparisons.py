@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from figure_reading import ends, read_figure, shows
-from making import noisy_run, noting, run_of
+from making import noisy_run, run_of, with_settings
 from PIL import Image
 
 from heedmap.errors import ArgumentError, UnknownWordError
@@ -61,11 +61,11 @@ def test_a_comparison_has_the_chosen_scale():
 
 
 def test_values_of_different_kinds_have_a_scale_each():
-    of_unet = noting(run_of("a red house", seed=1), model="unet")
+    of_unet = with_settings(run_of("a red house", seed=1), model="unet")
     arrays = tuple(array / 2 for array in of_unet.maps.recording.arrays)
     shares = replace(of_unet.maps.recording, arrays=arrays, share_of="all")
     joint = replace(of_unet, maps=HeatMaps(shares, of_unet.image))
-    joint = noting(joint, model="joint", scheduler="Flow", share_of="all")
+    joint = with_settings(joint, model="joint", scheduler="Flow", share_of="all")
     sheet = read_figure(comparisons.compare([of_unet, joint], ["red", "house"]))
     assert [label for label, _ in sheet.rows] == ["unet", "joint, share of all attention"]
     image = of_unet.image.resize((256, 256), Image.Resampling.LANCZOS)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from making import made_pair, noise
+from making import noise, random_edit
 from PIL import Image
 from skimage import metrics
 
@@ -59,7 +59,7 @@ def test_equal_images_have_no_change():
 
 
 def test_the_difference_is_hot_at_changed_pixels():
-    pair = made_pair()
+    pair = random_edit()
     after = np.asarray(pair.source.image).copy()
     after[100:, 100:] = 255 - after[100:, 100:]
     pair = replace(pair, edited=replace(pair.edited, image=Image.fromarray(after)))
@@ -70,7 +70,7 @@ def test_the_difference_is_hot_at_changed_pixels():
 
 @pytest.mark.parametrize("blended", [False, True])
 def test_a_saved_edit_is_read_back_equal(tmp_path, blended):
-    pair = made_pair(blended, "(at sea:2)")
+    pair = random_edit(blended, "(at sea:2)")
     folder = pair.save(tmp_path / "outputs" / "x")
     here = {p.name for p in folder.iterdir()}
     files = {"source", "edited", "index.html", "sheet.png", "difference.png", "edit.json"}

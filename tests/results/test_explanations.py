@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import made_explanation
+from making import random_explanation
 from msgspec import structs
 from numpy.testing import assert_allclose
 
@@ -15,7 +15,7 @@ C = 10
 
 
 def test_a_saved_explanation_is_read_back_equal(tmp_path):
-    made = made_explanation()
+    made = random_explanation()
     folder = made.save(tmp_path / "x")
     names = {path.name for path in folder.iterdir()}
     assert names == {"explain.json", "image.png", "index.html"}
@@ -28,9 +28,9 @@ def test_a_saved_explanation_is_read_back_equal(tmp_path):
 
 def test_contributions_of_all_tokens_sum_to_the_output():
     """What each token of each head brought, and the bias, is the layer's output."""
-    for made in (made_explanation(), made_explanation(masked=False, edited=True)):
+    for made in (random_explanation(), random_explanation(masked=False, edited=True)):
         bias = made.output - made.contributions.sum(axis=(0, 1))
-        other = made_explanation().output - made_explanation().contributions.sum(axis=(0, 1))
+        other = random_explanation().output - random_explanation().contributions.sum(axis=(0, 1))
         assert_allclose(bias, other, atol=1e-12)  # the same bias, whatever P
         assert_allclose(made.probabilities.sum(axis=-1), 1, rtol=1e-6)
     bare = replace(made, inputs=structs.replace(made.inputs, edited=None))
@@ -38,7 +38,7 @@ def test_contributions_of_all_tokens_sum_to_the_output():
 
 
 def test_the_output_includes_residual_factor_and_added_parts():
-    made = made_explanation()
+    made = random_explanation()
     extra = np.arange(C, dtype=np.float64)
     given = structs.replace(made.inputs, residual=extra, factor=2.0)
     other = replace(made, inputs=given)

@@ -1,7 +1,7 @@
 """The kind of a result's folder, by the one file that each kind has."""
 
 import pytest
-from making import made_ablation, made_pair, made_run
+from making import random_ablation, random_edit, random_run
 
 from heedmap import Ablation, EditResult, Run
 from heedmap.errors import ArgumentError, RunError
@@ -9,11 +9,11 @@ from heedmap.results.grids import load_result
 
 
 def test_a_folder_is_loaded_as_its_kind_of_result(tmp_path):
-    run = made_run()
-    pair = made_pair()
+    run = random_run()
+    pair = random_edit()
     run.save(tmp_path / "run", overlays=False)
     pair.save(tmp_path / "pair")
-    made_ablation().save(tmp_path / "ablation")
+    random_ablation().save(tmp_path / "ablation")
     assert load_result(tmp_path / "run").settings == run.settings
     assert load_result(str(tmp_path / "pair")).report == pair.report
     assert isinstance(load_result(tmp_path / "pair" / "edited"), Run)

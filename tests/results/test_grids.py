@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from figure_reading import read_figure
-from making import apart, random_pipeline
+from making import largest_difference, random_pipeline
 from msgspec import structs
 from PIL import Image
 
@@ -58,8 +58,8 @@ def test_every_cell_equals_its_single_edit(pipe, strip):
                 pipe, f"a (red:{cell.weights['red']:g}) house", seed=8,
                 cross_replace=cell.cross_replace, steps=STEPS,
             )  # fmt: skip
-            assert apart(alone.edited.image, cell.result.edited.image) <= 1
-            assert apart(alone.source.image, cell.result.source.image) <= 1
+            assert largest_difference(alone.edited.image, cell.result.edited.image) <= 1
+            assert largest_difference(alone.source.image, cell.result.source.image) <= 1
             assert cell.result.edited.settings.edit == alone.edited.settings.edit
             mine = cell.result.report
             other = alone.report
@@ -84,7 +84,7 @@ def test_the_cell_of_weight_1_changes_nothing(pipe, strip):
     assert any(cell.weights["red"] == 1 for cell in strip)
     for cell in strip:
         if cell.weights["red"] == 1 and cell.cross_replace[1]:
-            assert apart(cell.result.source.image, cell.result.edited.image) <= 1
+            assert largest_difference(cell.result.source.image, cell.result.edited.image) <= 1
             assert cell.result.report.moved == pytest.approx(0, abs=1e-5)
     with pytest.warns(HeedmapWarning) as warned:
         grid(pipe, SOURCE, weights={"red": [1, 1.000001]}, seeds=1, steps=1)
@@ -104,7 +104,7 @@ def test_targets_windows_and_blends_are_axes_of_a_grid(pipe):
             pipe, SOURCE, cell.target, self_replace=cell.self_replace, cross_replace=0.5, seed=3,
             steps=STEPS, only="house->sea",
         )  # fmt: skip
-        assert apart(alone.edited.image, cell.result.edited.image) <= 1
+        assert largest_difference(alone.edited.image, cell.result.edited.image) <= 1
         assert (alone.blend == cell.result.blend).mean() > 0.99
 
 
@@ -127,8 +127,8 @@ def test_split_batches_equal_one_batch(pipe, strip):
     )  # fmt: skip
     assert (made.report.batch, made.report.sources_drawn) == (3, 6)
     for mine, whole in zip(made, strip, strict=True):
-        assert apart(mine.result.edited.image, whole.result.edited.image) <= 1
-        assert apart(mine.result.source.image, whole.result.source.image) <= 1
+        assert largest_difference(mine.result.edited.image, whole.result.edited.image) <= 1
+        assert largest_difference(mine.result.source.image, whole.result.source.image) <= 1
     assert reported == [(n, 12) for n in range(1, 13)]
 
 
@@ -146,7 +146,7 @@ def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
     )
     assert (made.report.batch, made.report.sources_drawn) == (4, 2)
     for mine, whole in zip(made, strip.cells[:6], strict=True):
-        assert apart(mine.result.edited.image, whole.result.edited.image) <= 1
+        assert largest_difference(mine.result.edited.image, whole.result.edited.image) <= 1
 
 
 # --- the sheet and the figures ----------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_the_table_has_a_row_for_each_cell(strip, saved):
         assert row == {name: "" if one is None else str(one) for name, one in values.items()}
         with Image.open(saved / row["file"]) as image:
             cell = strip.cells[int(row["cell"]) - 1]
-            assert apart(image, cell.result.edited.image) == 0
+            assert largest_difference(image, cell.result.edited.image) == 0
 
 
 # --- what is refused --------------------------------------------------------------------------

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from making import (
-    made_run,
     noise,
-    noting,
+    random_run,
     recording,
+    run_with_steps,
     same_pixels,
-    stepped,
+    with_settings,
 )
 from PIL import Image
 
@@ -24,7 +24,7 @@ from heedmap.text.words import TokenTable
 
 
 def test_a_saved_run_is_read_back_equal(tmp_path):
-    run = made_run()
+    run = random_run()
     folder = run.save(tmp_path / "outputs" / "x")
     assert {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} == {
         "image.png", "index.html", "sheet.png", "maps.safetensors", "run.json",
@@ -40,7 +40,7 @@ def test_a_saved_run_is_read_back_equal(tmp_path):
 
 
 def test_maps_of_the_negative_prompt_are_saved(tmp_path):
-    run = made_run()
+    run = random_run()
     run = replace(run, negative_maps=HeatMaps(recording("at dogs"), run.image))
     folder = run.save(tmp_path / "x", overlays=False)
     back = Run.load(folder)
@@ -63,11 +63,11 @@ def with_concepts(run: Run, *concepts: str) -> Run:
         positions=tuple(range(len(concepts))),
         arrays=tuple(array[..., : len(concepts)] for array in whole.arrays),
     )
-    return replace(noting(run, concepts=[*concepts]), concepts=HeatMaps(some, run.image))
+    return replace(with_settings(run, concepts=[*concepts]), concepts=HeatMaps(some, run.image))
 
 
 def test_concepts_are_saved(tmp_path):
-    run = with_concepts(made_run(), "sky", "red house")
+    run = with_concepts(random_run(), "sky", "red house")
     folder = run.save(tmp_path / "x")
     back = Run.load(folder)
     assert back.settings.concepts == ("sky", "red house")
@@ -83,8 +83,8 @@ def test_concepts_are_saved(tmp_path):
 
 def test_the_box_of_a_confined_word_is_drawn_on_the_image_of_the_sheet():
     box = {"kind": "confine", "word": "house", "where": [32, 16, 128, 96]}
-    plain = made_run()
-    run = noting(plain, edits=[box])
+    plain = random_run()
+    run = with_settings(plain, edits=[box])
     figure = run.figure()
     found, bare = (np.asarray(one.sheet(), int) for one in (run, plain))
     rows, columns = np.nonzero(np.abs(found - bare).max(-1) > 32)
@@ -97,20 +97,22 @@ def test_the_box_of_a_confined_word_is_drawn_on_the_image_of_the_sheet():
 
 
 def test_step_images_are_saved(tmp_path):
-    run = stepped()
+    run = run_with_steps()
     folder = run.save(tmp_path / "x", overlays=False)
     back = Run.load(folder).step_pictures
     assert back.shows == "latents" and back.size == (6, 4)
     for one, other in zip(back.frames, run.step_pictures.frames, strict=True):
         assert same_pixels(one, other)
     assert "steps.png" in json.loads((folder / "run.json").read_text())["files"]
-    assert Run.load(made_run().save(tmp_path / "y", overlays=False)).step_pictures is None
+    assert Run.load(random_run().save(tmp_path / "y", overlays=False)).step_pictures is None
 
 
 def test_the_input_image_is_saved(tmp_path):
     picture = noise(5)
     noted = {"size": [300, 200], "sha256": digest_of(picture)}
-    run = replace(noting(made_run(), input_image=noted, batch_place=[0, 2]), input_image=picture)
+    run = replace(
+        with_settings(random_run(), input_image=noted, batch_place=[0, 2]), input_image=picture
+    )
     folder = run.save(tmp_path / "x", overlays=False)
     assert same_pixels(Run.load(folder).input_image, picture)
     with Image.open(folder / "image.png") as image:
@@ -121,23 +123,23 @@ def test_the_input_image_is_saved(tmp_path):
 
 
 def test_parts_of_different_runs_are_refused(tmp_path):
-    run = made_run().save(tmp_path / "run", overlays=False)
-    other = made_run("at sea").save(tmp_path / "other", overlays=False)
+    run = random_run().save(tmp_path / "run", overlays=False)
+    other = random_run("at sea").save(tmp_path / "other", overlays=False)
     (run / "maps.safetensors").write_bytes((other / "maps.safetensors").read_bytes())
     with pytest.raises(RunError):
         Run.load(run)
 
 
 def test_an_existing_folder_is_kept(tmp_path):
-    folder = made_run().save(tmp_path / "x", overlays=False)
+    folder = random_run().save(tmp_path / "x", overlays=False)
     with pytest.raises(TakenError):
-        made_run("at sea").save(folder)
+        random_run("at sea").save(folder)
     assert Run.load(folder).settings.prompt == "at house, at sea"
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def test_the_png_holds_its_settings(tmp_path):
-    folder = made_run("수박 at <b> “house”").save(tmp_path / "x", overlays=False)
+    folder = random_run("수박 at <b> “house”").save(tmp_path / "x", overlays=False)
     with Image.open(folder / "image.png") as image:
         text = image.text["parameters"]
     assert text == (

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import made_ablation, with_refined
+from making import random_ablation, with_refined
 from PIL import Image
 
 from evaluation import judge, trust
@@ -54,7 +54,7 @@ def test_masks_of_the_judge_are_those_of_the_words_things():
 @pytest.fixture
 def ablation() -> Ablation:
     """The upper half changes, in one way; nothing in the other."""
-    made = made_ablation()
+    made = random_ablation()
     black = np.zeros((128, 128, 3), np.uint8)
     bright = black.copy()
     bright[:64] = 200

@@ -56,14 +56,14 @@ def test_a_concept_is_found_as_a_whole():
             table.find(part)
 
 
-def read(concepts, prompt, **more):
+def read_concepts(concepts, prompt, **more):
     return tokenize(asked_text(concepts, prompt), letter_tokenizer(), **more)
 
 
 def test_a_concept_has_its_own_tokens_and_those_of_the_prompts_words():
     """Letters that are words of the tokenizer: the figures are counted by hand."""
     concepts = ("sea", "red house", "tree")
-    table = read(concepts, "a red house at the sea, a house")
+    table = read_concepts(concepts, "a red house at the sea, a house")
     texts = [token.text for token in table.tokens]
     places = concept_places(concepts, table)
     own_texts = ["".join(texts[position] for position in own) for own in places]
@@ -76,9 +76,9 @@ def test_a_concept_has_its_own_tokens_and_those_of_the_prompts_words():
 
 def test_a_concept_past_the_encoders_length_is_refused():
     concepts = ("house", "tree", "sea")
-    whole = read(concepts, "")
+    whole = read_concepts(concepts, "")
     short = whole.positions("text")[-1] + 1  # the end token takes its place
     with pytest.raises(ArgumentError):
-        concept_places(concepts, read(concepts, "", limit=short))
+        concept_places(concepts, read_concepts(concepts, "", limit=short))
     # What is behind them may be cut.
-    assert concept_places(concepts, read(concepts, "a cat", limit=short + 1))[2]
+    assert concept_places(concepts, read_concepts(concepts, "a cat", limit=short + 1))[2]

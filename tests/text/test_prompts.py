@@ -118,9 +118,11 @@ def test_the_vocabulary_agrees_with_the_tokenizer():
     tokenizer = loading.tokenizer()
     spelled = ("RED", "\uff52\uff45\uff44", "re\u00add", "balloon\u017f", "balloons")
 
-    def read(word: str) -> list[int]:
+    def token_ids(word: str) -> list[int]:
         return tokenizer(word)["input_ids"]
 
     taught = ("red", "balloons")
     for word in spelled:
-        assert (untaught([word], taught) == ()) == (read(word) in [*map(read, taught)]), ascii(word)
+        assert (untaught([word], taught) == ()) == (token_ids(word) in [*map(token_ids, taught)]), (
+            ascii(word)
+        )

@@ -107,6 +107,11 @@ class Family(ABC):
         layers = self.attention().items()
         return {name: layer for name, layer in layers if self.reads_text(layer)}
 
+    def image_layers(self) -> dict[str, Attention]:
+        """Return the layers of the image's attention to itself, by dotted path."""
+        layers = self.attention().items()
+        return {name: layer for name, layer in layers if not self.reads_text(layer)}
+
     def layout(
         self,
         count: int,

@@ -403,7 +403,7 @@ def foreign_states(states: Tensor) -> TraceError:
 
 
 def watch(
-    pipe: Any,
+    family: Family,
     prompts: Sequence[str] | None,
     negative: bool,
     begin: Callable[[Encoding], None],
@@ -417,7 +417,7 @@ def watch(
     Texts that are encoded after the first pass of a call, as by a callback, begin no other call.
 
     Args:
-        pipe: the pipeline; its methods are replaced on the instance.
+        family: that of the pipeline, whose methods are replaced on the instance.
         prompts: the texts of `prompt_embeds`, if the pipeline is given these instead of text.
         negative: whether to label the words of the negative prompt, instead of their positions.
         begin: a function of the encoding.
@@ -426,11 +426,11 @@ def watch(
         is_sampling: returns whether a call of the pipeline is past its first pass.
         undo: takes the functions that restore the methods.
     """
+    pipe = family.pipe
     name = encoding_method(pipe)
     encode = getattr(pipe, name)
     release = pipe.maybe_free_model_hooks
     signature = inspect.signature(encode)
-    family = family_of(pipe)
     call: EncodingCall | None = None
     # The encoding of the prompt, and the call of the pipeline, which may encode a negative prompt.
     last: tuple[FrameType, Encoding] | None = None

@@ -116,11 +116,13 @@ def _unreadable(name: str, model: Any) -> ModelError:
     )
 
 
-def check_served(pipe: Any) -> None:
-    """Raise a ModelError unless the attention of a pipeline can be recorded."""
+def check_served(pipe: Any) -> Family:
+    """Return the family of a pipeline; ModelError if its attention cannot be recorded."""
     _check_class(kind.__name__ for kind in type(pipe).__mro__)
-    cross_attention_layers(pipe)
+    family = family_of(pipe)
+    _check_layers(family, family.text_layers())
     encoding_method(pipe)
+    return family
 
 
 def _check_class(names: Iterable[str]) -> None:
@@ -152,20 +154,24 @@ def encoding_method(pipe: Any) -> str:
 
 def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
     """Return the layers of a pipeline that attend to the text, by dotted path, in running order."""
-    layers = family_of(pipe).text_layers()
+    family = family_of(pipe)
+    layers = family.text_layers()
+    _check_layers(family, layers)
+    return layers
+
+
+def _check_layers(family: Family, layers: Mapping[str, Attention]) -> None:
     if not layers:
         raise ModelError(
-            f"the layers of {type(pipe).__name__} attend to no text, or to text and image in one "
-            "softmax (as DeepFloyd IF): expected a model whose layers attend to the text alone"
+            f"the layers of {type(family.pipe).__name__} attend to no text, or to text and image "
+            "in one softmax (as DeepFloyd IF): expected a model whose layers attend to the text "
+            "alone"
         )
-    return layers
 
 
 def self_attention_layers(pipe: Any) -> dict[str, Attention]:
     """Return the layers of the image's attention to itself, by dotted path."""
-    family = family_of(pipe)
-    layers = family.attention().items()
-    return {name: layer for name, layer in layers if not family.reads_text(layer)}
+    return family_of(pipe).image_layers()
 
 
 def control_reads_text(pipe: Any) -> bool:

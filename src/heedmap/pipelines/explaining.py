@@ -9,7 +9,7 @@ import numpy as np
 
 from heedmap.backends.base import Pipeline, left_early
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import cross_attention_layers, family_of
+from heedmap.backends.registry import family_of
 from heedmap.checks import check_int, check_one_of, check_text
 from heedmap.errors import ArgumentError, RunError, SelectionError, plural, quoted, warn
 from heedmap.maps.recordings import layers_there, name_fits
@@ -109,7 +109,7 @@ def explain(
         tokens = table.tokens_at(word)
         word = table.at(word).text
     family = family_of(pipe)
-    layers = cross_attention_layers(pipe)
+    layers = family.text_layers()
     wanted = "*" if layer is None else check_text("layer", layer, "up 1.0")
     parts = dict.fromkeys(layers, "") | family.groups([*layers])
     names = [name for name, part in parts.items() if name_fits(name, wanted, part)]

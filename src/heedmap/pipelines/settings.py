@@ -19,7 +19,6 @@ from heedmap.backends.base import default_of
 from heedmap.backends.registry import (
     DIFFUSERS_NAMES,
     STEP_LISTS,
-    cross_attention_layers,
     family_of,
 )
 from heedmap.backends.schedules import SCHEDULERS, scheduler_class
@@ -63,7 +62,7 @@ def apply_model_defaults(pipe: Any, options: GenerateOptions) -> GenerateOptions
 def describe(pipe: Any) -> dict[str, Any]:
     """Return the settings that a pipeline has before it is called."""
     device = base.device_of(pipe)
-    layers = cross_attention_layers(pipe)
+    family = family_of(pipe)
     hardware = platform.machine()
     if device.type == "cuda":
         hardware = torch.cuda.get_device_name(device)
@@ -71,7 +70,7 @@ def describe(pipe: Any) -> dict[str, Any]:
         hardware = f"{hardware} {torch.backends.cpu.get_cpu_capability()}"
     return {
         "model": loading.name_of(pipe),
-        "revision": base.commit_of(family_of(pipe).model),
+        "revision": base.commit_of(family.model),
         "pipeline": type(pipe).__name__,
         "scheduler": type(pipe.scheduler).__name__,
         "schedulers": {
@@ -80,7 +79,7 @@ def describe(pipe: Any) -> dict[str, Any]:
             if getattr(pipe, name, None) is not None
         },
         "loras": tuple(base.loras(pipe)),
-        "skipping": skipping_tools(family_of(pipe).model, layers),
+        "skipping": skipping_tools(family.model, family.text_layers()),
         "device": device.type,
         "hardware": hardware,
         "dtype": str(pipe.dtype).removeprefix("torch."),

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from heedmap.backends import base, loading, registry, skipping, tap
+from heedmap.backends import base, loading, skipping, tap
 from heedmap.backends.base import Family
 from heedmap.backends.schedules import listen
 from heedmap.backends.tap import Editor, ModelPass, Observer, RecordingProcessor
@@ -44,8 +44,8 @@ class TraceHooks:
         self._editor = editor
         self._self_editor = editor if shares else None
         self.model_pass = model_pass
-        self.layers = registry.cross_attention_layers(family.pipe)
-        self.self_layers = registry.self_attention_layers(family.pipe)
+        self.layers = family.text_layers()
+        self.self_layers = family.image_layers()
         self.undo = ExitStack()
         self.installed: Mapping[str, RecordingProcessor] = {}
         # Of the present call: its self-attention layers with a processor of the trace.

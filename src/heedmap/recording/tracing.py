@@ -221,10 +221,9 @@ class Trace:
         probe: Probe | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
-        registry.check_served(pipe)
         spec = spec or RecordingSpec()
         self._pipe = pipe
-        self._family = registry.family_of(pipe)
+        self._family = registry.check_served(pipe)
         self._spec = spec
         self._edits = edits
         self._steered = steered
@@ -351,7 +350,7 @@ class Trace:
         if self._probe is not None:
             self._probe.attach(hooks.layers, undo)
         prompts.watch(
-            self._pipe,
+            self._family,
             spec.prompts,
             "negative" in spec.branches,
             self._begin,

@@ -44,8 +44,8 @@ def test_things_lie_as_the_relation_says():
         across, down = two.x - one.x, two.y - one.y
         ahead = {"left": across, "right": -across, "above": down, "below": -down}
         if layout.relation in ahead:
-            beside = down if layout.relation in ("left", "right") else across
-            assert ahead[layout.relation] > abs(beside)
+            offset = down if layout.relation in ("left", "right") else across
+            assert ahead[layout.relation] > abs(offset)
 
 
 @pytest.mark.parametrize("count", [1, 2, None])
