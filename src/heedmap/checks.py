@@ -17,7 +17,11 @@ ROUNDING = 1e-5
 
 
 def check_float(
-    what: str, value: object, *, least: float = -math.inf, most: float = math.inf
+    what: str,
+    value: object,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
 ) -> float:
     """Return a finite number from `least` to `most`, and 0.0 for a zero of either sign."""
     if isinstance(value, Real) and not isinstance(value, bool):
@@ -38,7 +42,11 @@ def check_fraction(what: str, value: object) -> float:
 
 
 def check_int(
-    what: str, value: object, *, least: float = -math.inf, most: float = math.inf
+    what: str,
+    value: object,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
 ) -> int:
     """Return a whole number from `least` to `most`; 3.0 is not one."""
     if isinstance(value, Integral) and not isinstance(value, bool):
@@ -51,7 +59,11 @@ def check_int(
 
 
 def check_text(
-    what: str, value: object, example: str = "", *, most: int | None = None
+    what: str,
+    value: object,
+    example: str = "",
+    *,
+    most: int | None = None,
 ) -> str:
     """Return a text of at most `most` characters that can be written as UTF-8."""
     if not isinstance(value, str):
@@ -89,7 +101,11 @@ def check_one_of(what: str, value: object, known: Iterable[str]) -> str:
 
 
 def check_subset(
-    what: str, value: object, known: Iterable[str], *, least: int = 0
+    what: str,
+    value: object,
+    known: Iterable[str],
+    *,
+    least: int = 0,
 ) -> tuple[Any, ...]:
     """Return a list of `least` or more of some names, which is no name alone; all for "all"."""
     names = tuple(known)

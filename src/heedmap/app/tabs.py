@@ -315,7 +315,10 @@ class App:
 
     def _explain(self, tab: Any) -> None:
         def call(
-            job: Job, folder: Path, _: str, arguments: dict[str, Any]
+            job: Job,
+            folder: Path,
+            _: str,
+            arguments: dict[str, Any],
         ) -> hm.Explanation:
             run = self._load_run(str(folder), arguments.pop("name"))
             pipe = self.models.load(run.settings.model)
@@ -433,7 +436,10 @@ class App:
 
     @contextmanager
     def _form(
-        self, name: str, call: Callable[..., Any], **readers: Any
+        self,
+        name: str,
+        call: Callable[..., Any],
+        **readers: Any,
     ) -> Iterator[Form]:
         """Add a form and a call, whose progress and result appear beside the form."""
         form = Form(**readers)

@@ -49,7 +49,11 @@ class Editor(Protocol):
     """The changes of a layer's attention."""
 
     def inputs(
-        self, site: Site, layout: Layout, query: Tensor, key: Tensor
+        self,
+        site: Site,
+        layout: Layout,
+        query: Tensor,
+        key: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the queries and keys (B, H, N, d) that the layer goes on with."""
         ...
@@ -59,7 +63,9 @@ class Editor(Protocol):
         ...
 
     def weights(
-        self, event: AttentionEvent, p: Tensor
+        self,
+        event: AttentionEvent,
+        p: Tensor,
     ) -> tuple[Tensor, Mapping[int, EditedRow]]:
         """Return the probabilities (B, H, Q, K) that the layer goes on with, and the edits."""
         ...
@@ -138,7 +144,11 @@ class RecordingProcessor:
 
     @uncompiled
     def __call__(
-        self, attn: Attention, hidden_states: Tensor, *args: Any, **kwargs: Any
+        self,
+        attn: Attention,
+        hidden_states: Tensor,
+        *args: Any,
+        **kwargs: Any,
     ) -> Tensor:
         """Run the original processor."""
         tap = _Tap(self, attn, hidden_states.shape, _text_states(attn, args, kwargs))
@@ -283,7 +293,10 @@ class _Tap:
         return event.output
 
     def _classic(
-        self, query: Tensor, key: Tensor, attention_mask: Tensor | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        attention_mask: Tensor | None = None,
     ) -> Tensor:
         """Replace `Attention.get_attention_scores`, of (B·H, Q, K) or a slice of it."""
         count, editor = self.rows * self.attn.heads, self.processor.editor
@@ -457,8 +470,8 @@ def install(
             ("get_processor", _original),
             ("set_processor", _set),
         ):
-            own = getattr(layer, method)
-            undo(replace_method(layer, method, partial(replacement, layer, own)))
+            before = getattr(layer, method)
+            undo(replace_method(layer, method, partial(replacement, layer, before)))
         installed[name] = recorder
     return installed
 
@@ -485,7 +498,10 @@ def _check_backend(name: str, processor: Any) -> None:
 
 
 def _original(
-    layer: Attention, get: Callable[..., Any], *args: Any, **kwargs: Any
+    layer: Attention,
+    get: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     """Return the processor of a layer; the original one where it is recorded."""
     recorder = layer.processor
@@ -497,7 +513,9 @@ def _original(
 
 
 def _set(
-    layer: Attention, set_processor: Callable[[Any], None], processor: Any
+    layer: Attention,
+    set_processor: Callable[[Any], None],
+    processor: Any,
 ) -> None:
     """Set a processor, unless it is the original of the one that records."""
     recorder: Any = layer.processor

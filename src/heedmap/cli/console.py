@@ -94,7 +94,10 @@ class Task(LoadOptions):
         typer.echo(f"Warning: {text}", err=True)
 
     def finish(
-        self, data: Mapping[str, Any], saved: Iterable[object], page: object = None
+        self,
+        data: Mapping[str, Any],
+        saved: Iterable[object],
+        page: object = None,
     ) -> None:
         """Print JSON or the saved files, and open a page, as the flags say."""
         if self.json:
@@ -111,7 +114,9 @@ class Task(LoadOptions):
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], title: object = ""
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    title: object = "",
 ) -> None:
     """Print a table, as wide as the terminal; in a pipe each row is one line."""
     from rich.console import Console
@@ -141,7 +146,10 @@ def print_settings(folder: Path, run: "hm.Run") -> None:
 
 
 def parsed(
-    parse: Callable[[str], Any], metavar: str | None, help: str, *names: str
+    parse: Callable[[str], Any],
+    metavar: str | None,
+    help: str,
+    *names: str,
 ) -> Any:
     """Declare a flag whose text a function reads; its errors become usage errors."""
 
@@ -155,7 +163,10 @@ def parsed(
 
 
 def command(
-    *kinds: type, model: str = "", out: str = "", without: str = ""
+    *kinds: type,
+    model: str = "",
+    out: str = "",
+    without: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add flags to a command: for the options of dataclasses, and for its `Task`.
 

@@ -257,7 +257,11 @@ def folder_name(words: list[Any] | None) -> str:
 
 
 def _draw_over(
-    maps: "hm.HeatMaps", words: Sequence[str | int], over: str, scale: Any, kind: str
+    maps: "hm.HeatMaps",
+    words: Sequence[str | int],
+    over: str,
+    scale: Any,
+    kind: str,
 ) -> dict[str, bytes]:
     from heedmap.figures.plots import encode
     from heedmap.maps import word_figures

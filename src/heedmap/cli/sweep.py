@@ -36,7 +36,7 @@ def sweep(
     """Run the jobs of a file, and write a table of their results.
 
     The table is results.parquet. A job is a call of generate, edit or locate: {"task": "generate",
-    "prompt": "a cat", "seed": 7}. A sweep that is started again skips what is done. Under
+    "prompt": "a cat", "seed": 7}. A sweep that is started again skips the jobs that are done. Under
     `accelerate launch` the processes share the jobs. The exit code is 1 if a job failed;
     failed.jsonl lists these.
     """

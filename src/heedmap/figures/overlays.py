@@ -99,7 +99,11 @@ def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
 
 
 def overlay(
-    image: Image.Image, values: ArrayLike, *, low: float, high: float
+    image: Image.Image,
+    values: ArrayLike,
+    *,
+    low: float,
+    high: float,
 ) -> Image.Image:
     """Lay the heat of a map (h, w) over an image: an RGB image of its size.
 
@@ -115,7 +119,11 @@ def overlay(
 
 
 def heat(
-    values: ArrayLike, size: tuple[int, int], *, low: float, high: float
+    values: ArrayLike,
+    size: tuple[int, int],
+    *,
+    low: float,
+    high: float,
 ) -> Image.Image:
     """Draw the heat of a map without an image, at a `size` (W, H); arguments as of `overlay`."""
     return Image.fromarray(colour(_scaled(values, size, low, high), colormap(low)))
@@ -173,7 +181,10 @@ def colormap(low: float) -> str:
 
 
 def _scaled(
-    values: ArrayLike, size: tuple[int, int], low: float, high: float
+    values: ArrayLike,
+    size: tuple[int, int],
+    low: float,
+    high: float,
 ) -> NDArray[np.float64]:
     """Resize a map to an image and return the position of each pixel on the scale: (H, W), 0 to 1.
 
@@ -238,7 +249,10 @@ def mosaic_size(count: int, size: tuple[int, int]) -> tuple[int, int]:
 
 
 def of_mosaic(
-    sheet: Image.Image, count: int, size: tuple[int, int], shows: StepSource
+    sheet: Image.Image,
+    count: int,
+    size: tuple[int, int],
+    shows: StepSource,
 ) -> StepPictures:
     """Cut a mosaic into its images (`StepPictures.mosaic`)."""
     frames = (sheet.crop(_cell(number, count, size)) for number in range(count))

@@ -304,7 +304,10 @@ def text_width(lines: str) -> float:
 
 
 def _plan(
-    count: int, shape: float, columns: int | None, width: float | None
+    count: int,
+    shape: float,
+    columns: int | None,
+    width: float | None,
 ) -> tuple[int, int, int]:
     space = (width or MAX_WIDTH) - 2 * _MARGIN + _GAP
     rows = max(1, round(math.sqrt(count * shape / 2.1)))

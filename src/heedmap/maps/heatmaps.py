@@ -180,7 +180,11 @@ class HeatMap:
         return plots.draw_panels(panels, title=self.label, bars=[bar])
 
     def plot(
-        self, ax: "Axes", *, image: Image.Image | None = None, scale: Scale = "word"
+        self,
+        ax: "Axes",
+        *,
+        image: Image.Image | None = None,
+        scale: Scale = "word",
     ) -> "AxesImage":
         """Draw the heat over the image, or alone if none is known, on axes of your own figure.
 
@@ -215,7 +219,10 @@ class HeatMap:
         return plots.encode(self.figure())
 
     def mask(
-        self, threshold: float = MASK_THRESHOLD, *, image: Image.Image | None = None
+        self,
+        threshold: float = MASK_THRESHOLD,
+        *,
+        image: Image.Image | None = None,
     ) -> np.ndarray:
         """Return where the image shows the word: bool (H, W), at the image's size.
 

@@ -41,7 +41,10 @@ _MOST_PHRASES = 255  # that an image of 8-bit labels tells apart
 
 
 def region_coverage(
-    region: Box | Mask, width: int, height: int, name: str
+    region: Box | Mask,
+    width: int,
+    height: int,
+    name: str,
 ) -> np.ndarray:
     """Return the part of each pixel of an image that is inside: float32 (H, W), 0 to 1.
 
@@ -80,7 +83,9 @@ def region_coverage(
 
 
 def soft_masks(
-    recording: Recording, words: Sequence[Sequence[int]], image: Image.Image | None
+    recording: Recording,
+    words: Sequence[Sequence[int]],
+    image: Image.Image | None,
 ) -> Iterator[np.ndarray]:
     """Yield the soft mask of each of some words, float32 (H, W), one at a time to save memory.
 

@@ -520,7 +520,10 @@ def layer_fits(layer: Layer, wanted: object) -> bool:
 
 
 def numbers_of(
-    noun: str, wanted: Any, total: int, among: Sequence[int]
+    noun: str,
+    wanted: Any,
+    total: int,
+    among: Sequence[int],
 ) -> tuple[int, ...]:
     """Return those `among` 0 to `total` - 1 that an index, a slice or a list selects, ascending.
 

@@ -84,7 +84,9 @@ class Attention:
         return self.probabilities[..., None] * self._for_rows(self.value)
 
     def table(
-        self, names: Sequence[str] | None = None, at: int | Sequence[int] | None = None
+        self,
+        names: Sequence[str] | None = None,
+        at: int | Sequence[int] | None = None,
     ) -> str:
         """Write one row of P as a table: the score, the share and the contribution of each token.
 
@@ -167,7 +169,12 @@ class Attention:
 
 
 def attention(
-    q: Any, k: Any, v: Any, mask: Any = None, *, scale: float | None = None
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
 ) -> Attention:
     """Compute an attention with all intermediate results: softmax(QKᵀ/√d + M) V, in float64.
 

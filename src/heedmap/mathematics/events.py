@@ -1,4 +1,4 @@
-"""One attention of a running model: what it was given, and where text and image stand in it."""
+"""One attention of a running model: its inputs, and the places of text and image in them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ def _everything() -> Indices:
 
 @dataclass(frozen=True, eq=False)
 class RowLayout:
-    """Where text and image stand in one row of the batch.
+    """The places of text and image in one row of the batch.
 
     Attributes:
         tokens: the text's tokens among the keys.
@@ -62,7 +62,7 @@ class RowLayout:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where text and image stand in the attention of one pass of the model.
+    """The places of text and image in the attention of one pass of the model.
 
     Attributes:
         rows: the layout of each row of the batch; a single one if it holds for all of them.
@@ -150,7 +150,11 @@ class AttentionEvent:
         return self._row(number, self.layout.row(number), self.layout.joint, values)
 
     def _row(
-        self, number: int, layout: RowLayout, joint: bool, values: bool
+        self,
+        number: int,
+        layout: RowLayout,
+        joint: bool,
+        values: bool,
     ) -> "RowAttention":
         positions = layout.positions
         mask = log_sum = value = output = None
@@ -276,7 +280,9 @@ class RowAttention:
         )
 
     def probabilities(
-        self, tokens: Sequence[int] | None = None, heads: slice = slice(None)
+        self,
+        tokens: Sequence[int] | None = None,
+        heads: slice = slice(None),
     ) -> Tensor:
         """Return the probabilities (H', Q, K') of tokens of the text, float32.
 

@@ -89,7 +89,10 @@ def _parts(query: Tensor, key: Tensor) -> Iterator[slice]:
 
 
 def log_sums(
-    query: Tensor, key: Tensor, scale: float, mask: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    scale: float,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """Return log Σ exp(q·k·scale + M) over all keys, computed in float32 by parts of the queries.
 
@@ -145,7 +148,10 @@ Kernel = Callable[[Tensor, Tensor, Tensor, float | None], tuple[Tensor, Tensor]]
 
 
 def _kernel(
-    query: Tensor, key: Tensor, value: Tensor, scale: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float | None,
 ) -> Kernel | None:
     """Return the kernel that torch would choose; None if it gives no log-sum."""
     device = query.device.type
@@ -159,7 +165,10 @@ def _kernel(
 
 
 def _flash_on_cpu(
-    query: Tensor, key: Tensor, value: Tensor, scale: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float | None,
 ) -> tuple[Tensor, Tensor]:
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, 0.0, False, attn_mask=None, scale=scale
@@ -167,7 +176,10 @@ def _flash_on_cpu(
 
 
 def _flash_on_cuda(
-    query: Tensor, key: Tensor, value: Tensor, scale: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float | None,
 ) -> tuple[Tensor, Tensor]:
     d = query.shape[-1]
     if d % 8:  # the kernel wants multiples of 8; torch pads them so, too
@@ -181,7 +193,10 @@ def _flash_on_cuda(
 
 
 def _efficient_on_cuda(
-    query: Tensor, key: Tensor, value: Tensor, scale: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float | None,
 ) -> tuple[Tensor, Tensor]:
     output, log_sum, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
         query, key, value, None, True, 0.0, False, scale=scale

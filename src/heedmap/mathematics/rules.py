@@ -110,7 +110,7 @@ class Inject:
 
     def acts(self, site: Site) -> bool:
         """Return whether a token takes the source's column at a site."""
-        return any(_taken(self, site.step, site.steps))
+        return any(_token_choice(self, site.step, site.steps))
 
     def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K).
@@ -127,9 +127,9 @@ class Inject:
             )
         count, tokens = self.columns.shape
         columns = self.columns.to(p)
-        taken = site.source[..., :count] @ columns
-        is_taken = index_tensor(_taken(self, site.step, site.steps), p.device)
-        edited = torch.where(is_taken, taken, p[..., :tokens])
+        source = site.source[..., :count] @ columns
+        is_taken = index_tensor(_token_choice(self, site.step, site.steps), p.device)
+        edited = torch.where(is_taken, source, p[..., :tokens])
         # A batch may pad the prompt at the end.
         return torch.cat([edited, p[..., tokens:]], dim=-1)
 
@@ -147,7 +147,7 @@ class Inject:
 
 
 @lru_cache(maxsize=64)
-def _taken(rule: Inject, step: int, steps: int) -> tuple[bool, ...]:
+def _token_choice(rule: Inject, step: int, steps: int) -> tuple[bool, ...]:
     """Return for each token whether it takes the source's column at a step."""
     bounds = zip(rule.start, rule.end, strict=True)
     windows = [steps_within(float(low), float(high), steps) for low, high in bounds]

@@ -203,7 +203,10 @@ def _tables(runs: _Runs, budget: int) -> list[dict[str, Any]]:
 
 
 def _finest(
-    runs: _Runs, shapes: Sequence[tuple[int, int]], heads: bool, budget: int
+    runs: _Runs,
+    shapes: Sequence[tuple[int, int]],
+    heads: bool,
+    budget: int,
 ) -> list[dict[str, Any]]:
     """Return the first table that fits, of shapes (steps of a window, bits of a number)."""
     first = runs[0][0]

@@ -221,7 +221,10 @@ def link(image: Image.Image, kind: str, **options: Any) -> str:
 
 
 def _page(
-    runs: Sequence["Run"], title: str, limit: int | None = None, **content: Any
+    runs: Sequence["Run"],
+    title: str,
+    limit: int | None = None,
+    **content: Any,
 ) -> str:
     """Return a page of runs; `content` are the pairs, the grid or the ablation."""
     pixels = max(math.prod(run.image.size) for run in runs)

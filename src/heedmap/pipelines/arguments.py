@@ -132,7 +132,9 @@ def takes_options(*kinds: type) -> Callable[[Function], Function]:
 
 
 def take_options(
-    kind: type[Options], function: Callable[..., Any], rest: dict[str, Any]
+    kind: type[Options],
+    function: Callable[..., Any],
+    rest: dict[str, Any],
 ) -> Options:
     """Return the options of one kind that a function takes, and remove them from the rest."""
     names = {option.name for option in fields(kind)}  # pyright: ignore

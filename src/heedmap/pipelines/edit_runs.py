@@ -179,7 +179,10 @@ class EditSource:
         )
 
     def _inject(
-        self, table: TokenTable, alignment: WordAlignment, cross: FractionWindow
+        self,
+        table: TokenTable,
+        alignment: WordAlignment,
+        cross: FractionWindow,
     ) -> Inject:
         """Return the rule that takes the source's cross-attention in each token's window.
 
@@ -444,7 +447,11 @@ def _pair(
 
 
 def _notes(
-    plan: Plan, source: Run, edited: Run, report: EditReport, mask: np.ndarray | None
+    plan: Plan,
+    source: Run,
+    edited: Run,
+    report: EditReport,
+    mask: np.ndarray | None,
 ) -> Iterator[str]:
     """Yield a sentence for each request with little or no effect, and for guesses.
 

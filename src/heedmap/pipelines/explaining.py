@@ -181,7 +181,10 @@ def _values(owner: object, *names: str) -> dict[str, Any]:
 
 
 def _difference(
-    saved: Run, branch: BranchName, step: int, site: ProbeSite
+    saved: Run,
+    branch: BranchName,
+    step: int,
+    site: ProbeSite,
 ) -> float | None:
     """Return the largest difference from the saved maps; None if these lack the layer or step."""
     maps = saved.maps if branch == "conditional" else saved.negative_maps

@@ -309,7 +309,9 @@ def generate_batch(
 
 
 def _weights_of(
-    pipe: Any, prompts: Sequence[WeightedPrompt], options: GenerateOptions
+    pipe: Any,
+    prompts: Sequence[WeightedPrompt],
+    options: GenerateOptions,
 ) -> Steering | None:
     rules: dict[int, list[Rule]] = {}
     for number, prompt in enumerate(prompts):
@@ -321,7 +323,9 @@ def _weights_of(
 
 
 def _warnings(
-    pipe: Any, options: GenerateOptions, branches: Iterable[BranchName]
+    pipe: Any,
+    options: GenerateOptions,
+    branches: Iterable[BranchName],
 ) -> Iterator[str]:
     """Yield a warning, or an empty text, for each doubtful option."""
     negative = options.negative or ""
@@ -369,7 +373,9 @@ def _call(
 
 
 def _shared_settings(
-    pipe: Any, options: GenerateOptions, edits: Sequence[Edit]
+    pipe: Any,
+    options: GenerateOptions,
+    edits: Sequence[Edit],
 ) -> dict[str, Any]:
     steps, steps_source = settings.effective_value(
         pipe, "steps", options.steps, options.arguments
@@ -480,7 +486,9 @@ def _small(latents: torch.Tensor) -> torch.Tensor:
 
 
 def _colour(
-    frames: torch.Tensor, final: torch.Tensor, image: Image.Image
+    frames: torch.Tensor,
+    final: torch.Tensor,
+    image: Image.Image,
 ) -> Iterator[Image.Image]:
     """Draw latents (S, C, h, w), by the latents (1, C, h, w) of a known image."""
     h, w = final.shape[-2:]

@@ -161,7 +161,9 @@ class InputImage:
 
 @torch.no_grad()
 def encode_image(
-    pipe: Pipeline, image: Image.Image, size: tuple[int, int]
+    pipe: Pipeline,
+    image: Image.Image,
+    size: tuple[int, int],
 ) -> InputImage:
     """Encode an RGB image at a size (width, height) that the model draws."""
     small = image.resize(size, Image.Resampling.LANCZOS)
@@ -314,7 +316,11 @@ class ImageSource:
     """
 
     def __init__(
-        self, pipe: Pipeline, image: Image.Image, seed: int, options: GenerateOptions
+        self,
+        pipe: Pipeline,
+        image: Image.Image,
+        seed: int,
+        options: GenerateOptions,
     ) -> None:
         assert options.size is not None
         count, _ = effective_value(pipe, "steps", options.steps)
@@ -339,7 +345,9 @@ class ImageSource:
         return (self._at(0, self._levels[0]) / self._scale).repeat(count, 1, 1, 1)
 
     def next_latents(
-        self, moment: SchedulerCall, latents: torch.Tensor
+        self,
+        moment: SchedulerCall,
+        latents: torch.Tensor,
     ) -> torch.Tensor:
         """Return the latents (B, C, h, w) to go on with after a call of the scheduler."""
         if not moment.last:
@@ -359,7 +367,9 @@ class ImageSource:
 
 
 def extract_image(
-    pipe: Pipeline, image: Any, arguments: Mapping[str, Any]
+    pipe: Pipeline,
+    image: Any,
+    arguments: Mapping[str, Any],
 ) -> tuple[Image.Image | None, Mapping[str, Any]]:
     """Open the image to edit, or make it an argument of a pipeline that takes an image."""
     if image is None:

@@ -88,7 +88,9 @@ class RepeatResult:
 
 
 def compared(
-    saved: Drawing, new: Drawing, changed: Mapping[str, tuple[Any, Any]]
+    saved: Drawing,
+    new: Drawing,
+    changed: Mapping[str, tuple[Any, Any]],
 ) -> RepeatResult:
     """Compare a result with the saved one; `changed` has the settings that differ."""
     largest: float = 0
@@ -170,7 +172,9 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
 
 
 def _arguments(
-    pipe: Any, settings: Settings, extra: Mapping[str, Any]
+    pipe: Any,
+    settings: Settings,
+    extra: Mapping[str, Any],
 ) -> dict[str, Any]:
     notes = settings.arguments
     check_names(pipe, notes, ())
@@ -297,7 +301,10 @@ def generate_again(
 
 
 def generate_call(
-    pipe: Any, call: SavedCall, progress: Progress | None, probe: Probe | None = None
+    pipe: Any,
+    call: SavedCall,
+    progress: Progress | None,
+    probe: Probe | None = None,
 ) -> Run:
     """Generate the image of a call at its place in a batch of copies."""
     number, size = call.place
@@ -336,7 +343,10 @@ def _pair(
 
 
 def _grid(
-    pipe: Any, saved: Grid, arguments: Mapping[str, Any], progress: Progress | None
+    pipe: Any,
+    saved: Grid,
+    arguments: Mapping[str, Any],
+    progress: Progress | None,
 ) -> Grid:
     report = saved.report
     first = saved.cells[0].result

@@ -30,7 +30,10 @@ from heedmap.pipelines.arguments import argument, argument_note
 
 
 def effective_value(
-    pipe: Any, name: str, value: Any, arguments: Mapping[str, Any] | None = None
+    pipe: Any,
+    name: str,
+    value: Any,
+    arguments: Mapping[str, Any] | None = None,
 ) -> tuple[Any, str | None]:
     """Return the "steps" or "guidance" that a pipeline will use, and the source of the value.
 

@@ -86,7 +86,11 @@ class AttentionAccumulator:
         )
 
     def add(
-        self, image: int, sites: Sequence[Site], p: Tensor, passes: int = 1
+        self,
+        image: int,
+        sites: Sequence[Site],
+        p: Tensor,
+        passes: int = 1,
     ) -> None:
         """Add an image's probabilities (L, H, Q, K) in layers of one grid, which it may change."""
         step = sites[0].step if "step" in self.keep else 0

@@ -115,7 +115,7 @@ class Call:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether its last step is over."""
+        """True after the last step."""
         return self.done == len(self.schedule.timesteps)
 
     @property

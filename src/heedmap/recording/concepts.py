@@ -160,15 +160,15 @@ class ConceptStreams:
                 prompt = prompt.text_alone()
             device = prompt.query.device.type
             with torch.autocast(device, enabled=False):  # else in half precision
-                alone = log_sums(prompt.query, concept.text_keys, concept.scale)
-                together = alone.logaddexp(prompt.log_sums())
+                log_sum = log_sums(prompt.query, concept.text_keys, concept.scale)
+                log_sum = log_sum.logaddexp(prompt.log_sums())
                 scored = RowAttention(
                     query=prompt.query,
                     keys=concept.keys,
                     scale=concept.scale,
                     layout=concept.layout,
                     joint=True,
-                    log_sum=together,
+                    log_sum=log_sum,
                 )
                 every.append(concept_probabilities(scored, concepts))
                 output = recorded[0].output

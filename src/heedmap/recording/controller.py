@@ -183,7 +183,9 @@ class AttentionController:
         return replace(event, output=output, edited=edited)
 
     def weights(
-        self, event: AttentionEvent, p: Tensor
+        self,
+        event: AttentionEvent,
+        p: Tensor,
     ) -> tuple[Tensor, Mapping[int, EditedRow]]:
         """Return the probabilities (B, H, Q, K) of cross-attention with the edits, and these."""
         edited = dict[int, EditedRow]()
@@ -198,7 +200,11 @@ class AttentionController:
         return p, edited
 
     def inputs(
-        self, site: Site, layout: Layout, query: Tensor, key: Tensor
+        self,
+        site: Site,
+        layout: Layout,
+        query: Tensor,
+        key: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the queries and keys (B, H, …) of a layer, the image's of some the sources'."""
         sources = self._sources(site, layout, query, key)
@@ -206,15 +212,19 @@ class AttentionController:
             return query, key
         rows = tuple(sources.get(row, row) for row in range(len(query)))
         index = index_tensor(rows, query.device)
-        taken = query.index_select(0, index), key.index_select(0, index)
-        for part, before in zip(taken, (query, key), strict=True):
+        shared = query.index_select(0, index), key.index_select(0, index)
+        for part, before in zip(shared, (query, key), strict=True):
             for row in sources:
                 tokens = layout.row(row).tokens
                 put(part[row], tokens, take(before[row], tokens))
-        return taken
+        return shared
 
     def _sources(
-        self, site: Site, layout: Layout, query: Tensor, key: Tensor
+        self,
+        site: Site,
+        layout: Layout,
+        query: Tensor,
+        key: Tensor,
     ) -> dict[int, int]:
         """Return for each row whose image's queries and keys are another's the row of that one."""
         steering = self.steering

@@ -36,7 +36,9 @@ from heedmap.text.words import TokenTable
 
 
 def confining_rules(
-    edits: Sequence[Confine], table: TokenTable, size: tuple[int, int]
+    edits: Sequence[Confine],
+    table: TokenTable,
+    size: tuple[int, int],
 ) -> list[Rule]:
     """Return the rules of all confined words of a prompt; those of one token are a single rule.
 
@@ -126,7 +128,9 @@ def _check_arguments(rule: Any) -> None:
 
 
 def rules_of(
-    edits: Sequence[Edit], table: TokenTable, size: tuple[int, int]
+    edits: Sequence[Edit],
+    table: TokenTable,
+    size: tuple[int, int],
 ) -> list[list[Rule]]:
     """Return the rules of each edit for a prompt and an image's (width, height).
 

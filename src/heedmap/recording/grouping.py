@@ -110,7 +110,11 @@ class RecordSums:
             self.refined.add(image, maps, site.grid, self.passes)
 
     def propagate(
-        self, image: int, event: AttentionEvent, number: int, grid: tuple[int, int]
+        self,
+        image: int,
+        event: AttentionEvent,
+        number: int,
+        grid: tuple[int, int],
     ) -> None:
         """Propagate an image's mean map so far along a layer of its attention to itself."""
         if self.refined is None:
@@ -122,12 +126,12 @@ class RecordSums:
             self.compute(image)
 
     def compute(self, image: int | None = None) -> None:
-        """Compute what is held of an image, or of all images."""
+        """Compute the layers that wait, of an image or of all images."""
         for number in [*self._held] if image is None else [image]:
-            held = self._held.pop(number, [])
+            layers = self._held.pop(number, [])
             self._bytes.pop(number, None)
-            if held:
-                self._compute(number, held)
+            if layers:
+                self._compute(number, layers)
 
     def _compute(self, image: int, held: Sequence[_Layer]) -> None:
         device = held[0].row.query.device.type
@@ -168,7 +172,9 @@ class RecordSums:
         self.refined.propagate(image, maps, order, attention, self.passes)
 
     def _probabilities(
-        self, rows: Sequence[RowAttention], tokens: Sequence[int]
+        self,
+        rows: Sequence[RowAttention],
+        tokens: Sequence[int],
     ) -> Tensor:
         """Return the probabilities (L, H, Q, K) in layers of one shape, H = 1 for their mean."""
         first = rows[0]

@@ -18,7 +18,7 @@ _UNRECORDED = "a pipeline that does it in its own call cannot be recorded"
 
 
 class TraceHooks:
-    """What a trace installs in a pipeline.
+    """The processors, hooks and methods of a trace in a pipeline.
 
     Args:
         family: that of the pipeline.
@@ -86,7 +86,9 @@ class TraceHooks:
             undo(base.replace_method(owner, name, method))
 
     def install_self_attention(
-        self, propagating: Iterable[str], propagate: Observer
+        self,
+        propagating: Iterable[str],
+        propagate: Observer,
     ) -> None:
         """Call `propagate` after these self-attention layers, and after those that edits change."""
         names = [name for name in propagating if name in self.self_layers]

@@ -214,8 +214,8 @@ def _image_as_one(row: RowAttention, place: int) -> tuple[Tensor, Tensor]:
 def selection_score(p: Tensor) -> Tensor:
     """Return the scores of layers and heads; the highest wins.
 
-    The word's probability is largest there without exceeding a half: a softmax in which one token
-    has nearly all shows nothing of the others. If all are larger, the smallest wins. Probabilities
+    It is the largest probability up to a half: where one token has nearly all of a softmax, it
+    shows nothing of the others. If all are larger, the smallest wins. Probabilities
     of a negative weight count by their magnitude.
     """
     size = p.abs()

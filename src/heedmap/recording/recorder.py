@@ -106,7 +106,9 @@ class Record:
         return [self.sums] if self.current is None else [self.sums, self.current]
 
     def incomplete(
-        self, layers: Collection[str], skippable: bool = False
+        self,
+        layers: Collection[str],
+        skippable: bool = False,
     ) -> dict[str, list[int]]:
         """Return, by layer, the steps at which it did not run exactly once in each pass.
 
@@ -126,7 +128,7 @@ class Recorder:
 
     Args:
         call: the call.
-        spec: what is recorded.
+        spec: the axes, tokens, branches and concepts to record.
         layers: the layers that attend to the text, by dotted path.
         self_layers: the self-attention layers.
         map_tokens: for some images the tokens of `current_maps`.
@@ -157,12 +159,12 @@ class Recorder:
         self.records: dict[RecordName, Record] = {
             name: self._record(name, tables[name], grid) for name in tables
         }
-        asked = {n: tokens for n, tokens in (map_tokens or {}).items() if tokens}
-        if asked and "conditional" in self.records:
+        map_tokens = {n: tokens for n, tokens in (map_tokens or {}).items() if tokens}
+        if map_tokens and "conditional" in self.records:
             # Where no layer propagates maps, plain ones are asked for, on such a grid.
             grids = call.grids.values()
             grid = grid or middle_grid(grids) or max(grids)
-            current = RecordSums(asked, None, RefinedMaps(grid), self._of_text)
+            current = RecordSums(map_tokens, None, RefinedMaps(grid), self._of_text)
             self.records["conditional"].current = current
         self._streams: ConceptStreams | None = None
         self._concept_keys: ConceptKeys | None = None
@@ -170,7 +172,10 @@ class Recorder:
             self._read_concepts(layers)
 
     def _record(
-        self, name: RecordName, tables: Sequence[TokenTable], grid: GridShape | None
+        self,
+        name: RecordName,
+        tables: Sequence[TokenTable],
+        grid: GridShape | None,
     ) -> Record:
         kinds: list[TokenKind] = ["start", "text", "end"]
         if self._spec.tokens == "all":
@@ -223,7 +228,7 @@ class Recorder:
 
     @property
     def is_recording(self) -> bool:
-        """Whether this pass is recorded in the rows that read the prompt."""
+        """True if this pass is recorded in the rows of the prompt."""
         record = self.records.get("conditional")
         return record is not None and record.block is not None
 
@@ -342,7 +347,7 @@ class Recorder:
                         sums.propagate(image, event, first + image, grid)
 
     def end_pass(self) -> None:
-        """Compute what the pass that has ended holds."""
+        """End a pass: compute the layers that wait."""
         for record in self.records.values():
             for sums in record.all_sums:
                 sums.compute()
@@ -453,7 +458,9 @@ class Recorder:
         )
 
     def _means(
-        self, record: Record, image: int
+        self,
+        record: Record,
+        image: int,
     ) -> tuple[tuple[Layer, ...], list[np.ndarray]]:
         """Return the layers of an image's recording, and their means as arrays."""
         call = self.call

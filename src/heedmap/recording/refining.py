@@ -143,7 +143,9 @@ class RefinedMaps:
         self._plain[image] = plain
 
     def _propagated(
-        self, layers: Sequence[tuple[RowAttention, GridShape]], means: Tensor
+        self,
+        layers: Sequence[tuple[RowAttention, GridShape]],
+        means: Tensor,
     ) -> Tensor:
         """Return the sum (Q, K) of maps (L, Q, K) propagated along layers."""
         queries: list[Tensor] = []

@@ -129,7 +129,10 @@ def trace(
 
 
 def observe(
-    pipe: Pipeline, observer: Observer, *, edits: Iterable[Edit] = ()
+    pipe: Pipeline,
+    observer: Observer,
+    *,
+    edits: Iterable[Edit] = (),
 ) -> "Trace":
     """Call a function with the attention of each layer while the `with` block is open.
 
@@ -193,7 +196,7 @@ class Trace:
 
     Args:
         pipe: the pipeline.
-        spec: what is recorded.
+        spec: the axes, tokens, branches and concepts to record.
         edits: those of each prompt, made into rules once it is read.
         steering: edits that act before these.
         steered: the prompts that the steering is made for.
@@ -465,7 +468,10 @@ class Trace:
 
     @tap.uncompiled
     def _before_pass(
-        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        model: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
         self._hooks.check()
         inputs = self._family.named_inputs(args, kwargs)
@@ -506,7 +512,11 @@ class Trace:
         self._recorders[-1].end_pass()
 
     def _start(
-        self, sample: Tensor, latent: GridShape, states: Tensor, schedule: Schedule
+        self,
+        sample: Tensor,
+        latent: GridShape,
+        states: Tensor,
+        schedule: Schedule,
     ) -> Call:
         """Begin to run the call that was encoded."""
         encodings = self._encodings
@@ -554,11 +564,11 @@ class Trace:
                 "the tokens of the shorter ones, so that an edit would act on others: expected "
                 "prompts that are as long, up to a multiple of 16 tokens"
             )
-        read = [table.prompt for table in encoding.conditional.tables]
-        if self._steered not in (None, read):
+        texts = [table.prompt for table in encoding.conditional.tables]
+        if self._steered not in (None, texts):
             raise ArgumentError(
                 f"the weights and edits are for {quoted(self._steered)}, and the model reads "
-                f"{quoted(read)}: leave out what changes the prompt (such as prompt_2 and "
+                f"{quoted(texts)}: leave out what changes the prompt (such as prompt_2 and "
                 "caption_upsample_temperature), or pass edits to hm.generate, which find words in "
                 "what is read"
             )

@@ -101,7 +101,10 @@ def within(folder: str, result: Saved, overlays: bool) -> dict[str, Any]:
 
 
 def json_part(
-    name: str, schema: type[ResultFile], parts: Mapping[str, Any], **fields: Any
+    name: str,
+    schema: type[ResultFile],
+    parts: Mapping[str, Any],
+    **fields: Any,
 ) -> dict[str, Any]:
     """Return the JSON file of a result as a part, which lists the files beside it, too."""
     paths = sorted(path for path in parts if "/" not in path)

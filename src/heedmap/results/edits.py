@@ -186,7 +186,9 @@ def draw_change(change: np.ndarray, top: float) -> Image.Image:
 
 
 def change_between(
-    before: Image.Image, after: Image.Image, inside: np.ndarray
+    before: Image.Image,
+    after: Image.Image,
+    inside: np.ndarray,
 ) -> Change:
     """Measure the change of an image inside and outside of a mask, bool (H, W), of its size."""
     a = _floats(before)

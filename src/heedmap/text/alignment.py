@@ -70,7 +70,9 @@ _MEDIUM = re.compile(
 
 
 def pair_words(
-    source: TokenTable, target: TokenTable, kind: EditKind | None = None
+    source: TokenTable,
+    target: TokenTable,
+    kind: EditKind | None = None,
 ) -> WordAlignment:
     """Align the words of two prompts, and choose between Replace and Refine if `kind` is None.
 

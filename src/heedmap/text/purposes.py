@@ -100,7 +100,9 @@ def _readings(words: Sequence[Word]) -> list[tuple[str, str]]:
 
 
 def _change(
-    words: Sequence[str], leads: Sequence[str], unpaired: Literal["addition", "removal"]
+    words: Sequence[str],
+    leads: Sequence[str],
+    unpaired: Literal["addition", "removal"],
 ) -> EditPurpose | None:
     """Return the purpose of a changed word of one or both prompts; None for articles and the like.
 

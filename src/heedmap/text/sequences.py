@@ -83,7 +83,9 @@ def best_matches(
 
 
 def segments(
-    matches: Sequence[tuple[int, int]], a: Sequence[_Item], b: Sequence[_Item]
+    matches: Sequence[tuple[int, int]],
+    a: Sequence[_Item],
+    b: Sequence[_Item],
 ) -> Iterator[tuple[Sequence[_Item], Sequence[_Item], list[tuple[_Item, _Item]]]]:
     """Yield the items of two sequences before each match, with the match, and those after all."""
     for (i, j), (next_i, next_j) in pairwise([(-1, -1), *matches, (len(a), len(b))]):

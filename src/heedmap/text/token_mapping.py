@@ -10,7 +10,9 @@ from heedmap.text.words import TokenTable
 
 
 def token_shares(
-    source: TokenTable, target: TokenTable, alignment: WordAlignment
+    source: TokenTable,
+    target: TokenTable,
+    alignment: WordAlignment,
 ) -> list[tuple[int, int, float]]:
     """Return the matrix M `[K source, K target]` of an edit, as its entries that are not 0.
 
@@ -32,7 +34,9 @@ def token_shares(
 
 
 def replacement(
-    source: TokenTable, target: TokenTable, alignment: WordAlignment
+    source: TokenTable,
+    target: TokenTable,
+    alignment: WordAlignment,
 ) -> list[tuple[int, int, float]]:
     """Return the matrix M `[K source, K target]` of Replace, as its entries that are not 0.
 

@@ -153,7 +153,10 @@ def _whole_spans(
 
 
 def _words(
-    prompt: str, tokens: Sequence[Token], count: int, unknown: int | None
+    prompt: str,
+    tokens: Sequence[Token],
+    count: int,
+    unknown: int | None,
 ) -> tuple[Word, ...]:
     """Give each token to the first word it overlaps; `count` tokens are read.
 
@@ -202,7 +205,9 @@ def _words(
 
 
 def expanded(
-    prompt: str, tokenizer: Any, expand: Callable[[str], str]
+    prompt: str,
+    tokenizer: Any,
+    expand: Callable[[str], str],
 ) -> Rewritten | None:
     """Expand the placeholders of textual inversion; return None if the prompt has none.
 

@@ -107,7 +107,9 @@ def parse_weights(prompt: str) -> WeightedPrompt:
 
 
 def _without(
-    text: str, hidden: set[int], spans: Iterable[Span]
+    text: str,
+    hidden: set[int],
+    spans: Iterable[Span],
 ) -> tuple[str, list[Span]]:
     """Return a text without some characters, and its spans."""
     rest = [at for at in range(len(text)) if at not in hidden]
@@ -243,7 +245,9 @@ def _words_within(table: TokenTable, start: int, end: int) -> list[Word]:
 
 
 def weighed(
-    prompt: WeightedPrompt, table: TokenTable, weights: Mapping[str, float]
+    prompt: WeightedPrompt,
+    table: TokenTable,
+    weights: Mapping[str, float],
 ) -> tuple[Span, ...]:
     """Return the spans of a prompt, and those of the words and phrases in `weights`.
 
