@@ -16,6 +16,7 @@ from heedmap.results.grids import Grid
 from heedmap.results.runs import Run
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
+expect.set_options(timeout=30_000)  # a busy machine answers late
 EVIL = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
 # Gradio hides the tabs that do not fit in a menu that has no name.
 GRADIO = {"aria-required-children": ".tab-container"}

@@ -263,10 +263,10 @@ def generate_batch(
             "it out (a negative prompt with true_cfg_scale guides Flux and Qwen-Image)"
         )
     if any(flags):
-        black = [n for n, flag in enumerate(flags) if flag]
+        black = [prompt for prompt, flag in zip(prompts, flags, strict=True) if flag]
         warn(
-            f"the safety checker replaced the images {quoted(black)} (from 0) with black: use "
-            "another seed or prompt, or load the pipeline with safety_checker=None"
+            f"the safety checker replaced the images of {quoted(black)} with black: use another "
+            "seed or prompt, or load the pipeline with safety_checker=None"
         )
     if shared["defaults"].get("steps") in STEP_LISTS:
         # The last sigma of a list may be the end of the last step. An interrupt changes nothing.
