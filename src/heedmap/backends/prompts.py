@@ -334,8 +334,12 @@ class Branch:
     def blocks_in(self, states: Tensor) -> list[int]:
         """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's."""
         branch = self.states.to(states)
-        parts = states.split(len(branch))
-        return [n for n, part in enumerate(parts) if torch.equal(part, branch)]
+        if branch.shape[1:] != states.shape[1:]:
+            return []
+        count = len(states) // len(branch)
+        blocks = states[: count * len(branch)].unflatten(0, (count, len(branch)))
+        same = (blocks == branch).flatten(1).all(dim=1).tolist()  # one wait for the device
+        return [number for number, is_same in enumerate(same) if is_same]
 
 
 @dataclass(frozen=True, eq=False)
