@@ -71,7 +71,7 @@ def test_masks_of_three_axes_are_one_for_each_row(kind):
     three = np.random.default_rng(0).random((3, 24, 16)).astype(np.float32)
     given = kind(three)
     assert rows(pipe, mask_image=given)["mask_image"] is given
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="mask_image"):
         rows(pipe, 2, mask_image=given)
     wanted = np.repeat(three[:1], 3, axis=0)
     for one in (kind(three[:1]), kind(three[0])):
@@ -91,7 +91,7 @@ def test_one_noise_is_repeated_for_each_row(pipe):
 
 @pytest.mark.parametrize(("count", "given"), [(3, [gradient()] * 2), (1, torch.zeros(4, 3, 8, 8))])
 def test_a_count_that_is_neither_one_nor_all_rows_is_refused(count, given):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="image"):
         rows(models.sd1(StableDiffusionInpaintPipeline), count, image=given)
 
 
@@ -111,6 +111,6 @@ def test_the_progress_bar_is_restored(own: dict[str, Any] | None):
 def test_unknown_argument_names_are_refused(pipe):
     check_names(pipe, ["prompt", "callback", "callback_steps", "mine"], ["mine"])
     for name in ("promt", "image"):
-        with pytest.raises(ArgumentError):
+        with pytest.raises(ArgumentError, match=name):
             check_names(pipe, [name], ["steps", "seed"])
     check_names(models.sd1(StableDiffusionImg2ImgPipeline), ["image"], ["steps", "seed"])

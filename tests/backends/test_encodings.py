@@ -61,7 +61,7 @@ def test_embeds_may_stand_beside_a_negative_prompt_as_text(pipe, texts):
 @pytest.mark.parametrize("each", [1, 3])
 def test_prompts_that_do_not_belong_to_the_embeds_are_refused(pipe, texts, labels, each):
     given = embeds(texts, *ASKED)
-    with pytest.raises(TraceError):
+    with pytest.raises(TraceError, match="prompts of the trace"):
         record(pipe, None, each, labels, BOTH[:1], prompt_embeds=given)
 
 
@@ -73,10 +73,13 @@ def test_embeds_without_a_text_encoder_are_labelled_by_the_tokenizer(pipe, texts
     with pytest.warns(HeedmapWarning), trace(pipe, prompts="a red house") as recorder:
         run(pipe, None, steps=1, **alone)
     assert recorder.maps[0].tokens == prompt_table(texts, "a red house")
-    with pytest.raises(TraceError), warnings.catch_warnings(action="ignore"):
+    with (
+        pytest.raises(TraceError, match="prompts of the trace"),
+        warnings.catch_warnings(action="ignore"),
+    ):
         record(pipe, None, 1, ("a", "b"), BOTH[:1], **alone)
     pipe.tokenizer = None
-    with pytest.raises(TraceError):
+    with pytest.raises(TraceError, match="tokenizer"):
         prompt_table(pipe, "a red house")
 
 
@@ -102,7 +105,7 @@ def pipe_reading(pipe, text=None, negative=None, change=lambda states: states):
     ],
 )
 def test_an_encoder_that_reads_another_text_is_refused(pipe, changes):
-    with pytest.raises(TraceError):
+    with pytest.raises(TraceError, match="tokens"):
         record(pipe_reading(pipe, **changes), "a red house", negative_prompt="dog")
 
 

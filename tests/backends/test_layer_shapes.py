@@ -90,7 +90,7 @@ def test_a_layers_own_scale_is_in_the_chain(pipe):
 
 @pytest.mark.parametrize("given", [{"size": (100, 128)}, {"sise": (256, 256)}])
 def test_arguments_that_do_not_fit_are_refused(pipe, given):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match=r"size|sise"):
         layer_shapes(pipe, **given)
 
 

@@ -95,7 +95,7 @@ def test_the_scheduler_is_left_as_it_was():
 def test_a_scheduler_without_noise_levels_is_refused(name):
     pipe = random_pipeline()
     pipe.scheduler = getattr(diffusers, name)()
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="noise"):
         noise_levels(pipe, 3)
 
 

@@ -108,6 +108,9 @@ def test_noise_is_added_to_half_types_and_batches():
 def test_noise_of_another_shape_is_refused(scheduler):
     pipe = random_pipeline()
     pipe.scheduler = scheduler
-    with pytest.raises(ModelError), showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1):
+    with (
+        pytest.raises(ModelError, match="betas"),
+        showing(pipe, LATENTS, torch.Generator().manual_seed(0), 1),
+    ):
         pass
     assert pipe.scheduler is scheduler

@@ -56,5 +56,5 @@ def test_words_have_the_tokens_of_t5(pipe):
     assert prompt_table(pipe, "a", {"max_sequence_length": 5}).limit == 5
     cut = prompt_table(pipe, "a red house", {"max_sequence_length": 5, "eta": 0.0})
     assert [word.missing for word in cut.words] == [0, 1, 1]
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="max_sequence_length"):
         prompt_table(pipe, "a", {"max_sequence_length": 0})

@@ -62,5 +62,5 @@ def test_processors_that_compute_no_attention_are_refused(pipe):
             return hidden_states
 
     pipe.unet.set_attn_processor(Hidden())
-    with pytest.raises(TraceError), trace(pipe):
+    with pytest.raises(TraceError, match="Hidden"), trace(pipe):
         run(pipe, "a house")

@@ -51,7 +51,7 @@ def test_each_call_of_the_scheduler_has_its_step(made, first, timesteps, steps):
 
 
 def test_a_timestep_of_no_step_is_found_nowhere():
-    with pytest.raises(TraceError):
+    with pytest.raises(TraceError, match="timestep 7"):
         schedule_of(pipe([9, 6, 3]), 7)
 
 

@@ -298,7 +298,7 @@ def test_edits_that_move_the_tokens_of_a_source_are_refused(load):
     pipe = load("cogview4")
     passes = count_passes(pipe)
     options = TABLE["cogview4"].options(max_sequence_length=40)
-    with pytest.raises(HeedmapError):
+    with pytest.raises(HeedmapError, match="pads"):
         hm.edit(pipe, "a red house", "a red house at night at sea", **options)
     assert not passes
 
@@ -319,7 +319,7 @@ def test_rules_act_on_the_text_that_is_read_or_are_refused(load):
         lambda: hm.edit(pipe, "a red house", "a blue house", **more),
         lambda: hm.ablate(pipe, run, "big"),
     ):
-        with pytest.raises(ArgumentError):
+        with pytest.raises(ArgumentError, match="a big red house"):
             refused()
     assert not passes
 

@@ -124,7 +124,7 @@ def test_transparent_pixels_are_white():
     ],
 )
 def test_maps_and_images_that_cannot_be_drawn_are_refused(call):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match=r"map|image|short_side"):
         call()
 
 

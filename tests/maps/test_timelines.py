@@ -77,7 +77,7 @@ def test_words_of_a_timeline_are_rows():
     ],
 )
 def test_a_timeline_without_words_or_room_is_refused(word, options, error):
-    with pytest.raises(error):
+    with pytest.raises(error, match=r"word|hous|frames|width"):
         timeline(maps_of(steps=30), word, **options)
 
 

@@ -21,7 +21,7 @@ def test_each_scale_has_its_range():
     assert beyond.value_range("shared") == (0, 1.25)
     assert common_range([heat, beyond], "shared") == (0, 1.25)
     for scale in ("loud", None, ["raw"]):
-        with pytest.raises(ArgumentError):
+        with pytest.raises(ArgumentError, match="scale"):
             heat.value_range(scale)
 
 

@@ -114,13 +114,13 @@ def test_the_table_of_one_query_among_many_is_chosen():
     ],
 )
 def test_inputs_that_are_no_attention_are_refused(given):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match=r"q|k|mask"):
         hm.attention(*given)
 
 
 def test_a_table_of_a_row_that_is_not_there_is_refused():
     found = hm.attention(random_array(2, 5, 4), random_array(2, 3, 4), random_array(2, 3, 4))
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="at is"):
         found.table(at=(0, 5))
 
 

@@ -79,7 +79,7 @@ def test_a_users_rule_must_be_given_and_acts_in_both_images(random_model):
         return p * 0.5
 
     run = hm.generate(random_model, PROMPT, edits=[pale], **HOW)
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="pale"):
         hm.ablate(random_model, run, "house")
     each = len(calls)
     found = hm.ablate(random_model, run, "house", edits=[pale])

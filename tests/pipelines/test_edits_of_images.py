@@ -208,13 +208,13 @@ def _stop(done: int, of: int) -> None:
 
 @pytest.mark.parametrize("given", [{"image": 5}, {"timesteps": [9, 5]}])
 def test_options_that_contradict_an_image_are_refused(pipe, given):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match=r"image|timesteps"):
         edit(pipe, SOURCE, TARGET, seed=3, steps=2, **{"image": paint(), **given})
 
 
 def test_models_that_cannot_edit_an_image_are_refused():
     pipe = models.lcm()
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="latents"):
         edit(pipe, SOURCE, TARGET, image=paint(), seed=3, steps=2)
 
 

@@ -135,7 +135,7 @@ def test_a_negative_weight_chooses_the_lowest_head(random_model):
 
 
 def test_a_run_that_cannot_be_repeated_is_refused(random_model, run, tmp_path):
-    with pytest.raises(HeedmapError):
+    with pytest.raises(HeedmapError, match="image"):
         hm.explain(random_model, with_settings(run, arguments={"image": "<Image>"}), "house", AT)
     with pytest.raises(RunError):
         hm.explain(random_model, tmp_path, "house", AT)

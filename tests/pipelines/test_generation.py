@@ -104,7 +104,7 @@ def test_lists_of_prompts_and_seeds_give_lists_of_runs(pipe):
     assert inputs(["a house", "a sea"], [1, 2]) == [("a house", 1), ("a sea", 2)]
     assert inputs("a house", [1, 2]) == [("a house", 1), ("a house", 2)]
     for prompt, seed in ((["a house", "a sea"], [1]), ([], 1), ("a house", [])):
-        with pytest.raises(ArgumentError):
+        with pytest.raises(ArgumentError, match="seed"):
             generate(pipe, prompt, seed=seed, steps=1)
 
 
@@ -151,7 +151,7 @@ def test_hostile_prompts_are_saved_and_read_back(pipe, prompt, tmp_path, recwarn
 )
 def test_bad_arguments_end_before_the_first_step(pipe, given):
     usual = {"prompt": "a house", "steps": 1, "seed": 0, "progress": fail}
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match=r"prompt|seed|guidance|size|concept|limit"):
         generate(pipe, **{**usual, **given})
 
 
@@ -201,5 +201,5 @@ def test_latents_that_are_not_finite_are_an_error():
     pipe.scheduler = diffusers.UniPCMultistepScheduler.from_config(
         pipe.scheduler.config, solver_type="bh1"
     )
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="latents"):
         generate(pipe, "a house", seed=1, steps=8)

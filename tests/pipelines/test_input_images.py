@@ -66,9 +66,9 @@ def test_images_that_cannot_be_read_are_refused(tmp_path: Path):
     (tmp_path / "cut.png").write_bytes((tmp_path / "x.png").read_bytes()[:9000])
     how: dict[str, Any] = {"seed": 1, "steps": 1}
     with Image.open(tmp_path / "cut.png") as image:
-        with pytest.raises(ArgumentError):
+        with pytest.raises(ArgumentError, match="image"):
             locate(pipe, image, PROMPT, **how)
-        with pytest.raises(ArgumentError):
+        with pytest.raises(ArgumentError, match="image"):
             edit(pipe, PROMPT, "a blue house", image=image, **how)
 
 
@@ -76,5 +76,5 @@ def test_pipelines_that_start_from_an_image_are_refused():
     pipe = StableDiffusionImg2ImgPipeline(
         **random_pipeline().components, requires_safety_checker=False
     )
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="image"):
         locate(pipe, paint(), PROMPT)

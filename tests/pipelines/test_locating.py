@@ -96,7 +96,7 @@ def test_the_pipeline_is_restored(pipe):
     generate(pipe, PROMPT, seed=1, steps=1)  # some attributes are there after the first call
     before = state_of(pipe)
     scheduler = pipe.scheduler
-    with pytest.raises(HeedmapError):
+    with pytest.raises(HeedmapError, match="size"):
         locate(pipe, paint(), PROMPT, steps=2, size=(7, 7))
     assert state_of(pipe) == before and pipe.scheduler is scheduler
 
@@ -104,12 +104,12 @@ def test_the_pipeline_is_restored(pipe):
 def test_wrong_images_and_options_are_refused(pipe, tmp_path: Path):
     (tmp_path / "text.png").write_text("no picture")
     for given in (tmp_path / "text.png", tmp_path / "none.png"):
-        with pytest.raises(ArgumentError):
+        with pytest.raises(ArgumentError, match="png"):
             locate(pipe, given, PROMPT)
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="weights"):
         locate(pipe, paint(), "a (red:2) house")
     for given in ({"steps": 1000}, {"guidance": 2}):
-        with pytest.raises(ArgumentError):
+        with pytest.raises(ArgumentError, match=r"steps|guidance"):
             locate(pipe, paint(), PROMPT, **given)
 
 

@@ -163,7 +163,7 @@ def test_tensors_and_rules_must_be_given_again_unchanged(pipe, tmp_path):
     folder = run.save(tmp_path / "run")
     given = {"latents": latents, "edits": edits}
     for other in ({"edits": edits}, {**given, "latents": latents + 1}, {**given, "edits": [fade]}):
-        with pytest.raises(ArgumentError):
+        with pytest.raises(ArgumentError, match=r"latents|edits"):
             repeat(pipe, folder, **other)
     assert_same(repeat(pipe, folder, **given))
 
@@ -178,7 +178,7 @@ def test_the_model_of_the_settings_is_loaded(pipe, run, tmp_path):
     found = repeat(None, mine.save(tmp_path / "mine"))
     assert_same(found)
     assert found.changed == {}
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="model"):
         repeat(None, run)
 
 

@@ -57,6 +57,6 @@ def test_a_scheduler_of_a_users_class_is_rebuilt(pipe):
 def test_a_scheduler_that_cannot_be_built_is_an_error(pipe, bad):
     own = pipe.scheduler, pipe.low_res_scheduler
     saved = settings_with(scheduler=note("EulerDiscreteScheduler"), low_res_scheduler=bad)
-    with pytest.raises(RunError), saved_schedulers(pipe, saved):
+    with pytest.raises(RunError, match="scheduler"), saved_schedulers(pipe, saved):
         pass
     assert (pipe.scheduler, pipe.low_res_scheduler) == own

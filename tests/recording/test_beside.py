@@ -48,7 +48,7 @@ def test_concepts_count_in_the_memory_limit(pipe):
     taken = sum(a.nbytes for a in recorder.recordings[0].arrays)
     assert size > taken
     with (
-        pytest.raises(ArgumentError),
+        pytest.raises(ArgumentError, match="limit"),
         trace(pipe, EVERY, concepts=["cat", "red tree"], limit=size - 1),
     ):
         run(pipe, "a house", steps=2)

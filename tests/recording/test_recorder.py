@@ -76,7 +76,7 @@ def test_the_pipeline_is_restored_after_success_and_interrupts(pipe):
 
 def test_replaced_processors_are_refused_before_the_first_step(pipe):
     calls = []
-    with pytest.raises(TraceError), trace(pipe):
+    with pytest.raises(TraceError, match="processor"), trace(pipe):
         pipe.enable_attention_slicing()
         run(pipe, "a house", callback_on_step_end=lambda *a: calls.append(1) or a[-1])
     assert not calls
@@ -88,7 +88,7 @@ def test_replaced_processors_are_refused_before_the_first_step(pipe):
 
 
 def test_latents_with_nan_or_infinity_are_refused(pipe):
-    with pytest.raises(ArgumentError), trace(pipe):
+    with pytest.raises(ArgumentError, match="latents"), trace(pipe):
         run(pipe, "a house", latents=torch.full((1, 4, 16, 16), torch.inf))
 
     def spoil(pipe, step, timestep, tensors):
@@ -96,7 +96,7 @@ def test_latents_with_nan_or_infinity_are_refused(pipe):
 
     with trace(pipe) as recorder:
         pipe("a house", num_inference_steps=2, output_type="latent", callback_on_step_end=spoil)
-    with pytest.raises(TraceError):
+    with pytest.raises(TraceError, match="NaN"):
         _ = recorder.maps
 
 
@@ -116,7 +116,7 @@ def test_the_memory_of_a_recording_is_known_to_the_byte(pipe, keep, cells, steps
     with trace(pipe, keep, limit=size) as recorder:
         run(pipe, "a house", steps=3)
     assert sum(array.nbytes for array in recorder.recordings[0].arrays) == size
-    with pytest.raises(ArgumentError), trace(pipe, keep, limit=size - 1):
+    with pytest.raises(ArgumentError, match="limit"), trace(pipe, keep, limit=size - 1):
         run(pipe, "a house", steps=3)
 
 

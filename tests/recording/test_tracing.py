@@ -151,24 +151,24 @@ def test_the_prompts_tokens_or_all_are_recorded(pipe):
     ],
 )
 def test_wrong_arguments_are_refused(random_model, name, value):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match=name.removesuffix("s")):
         trace(random_model, **{name: value})
 
 
 def test_what_was_not_recorded_is_an_error(pipe):
-    with trace(pipe) as recorder, pytest.raises(TraceError), trace(pipe):
+    with trace(pipe) as recorder, pytest.raises(TraceError, match="another trace"), trace(pipe):
         pass
     with pytest.raises(NothingRecordedError):
         _ = recorder.maps
-    with pytest.raises(TraceError), recorder, recorder:
+    with pytest.raises(TraceError, match="open already"), recorder, recorder:
         pass
-    with pytest.raises(TraceError), trace(pipe, branches=["negative"]):
+    with pytest.raises(TraceError, match="negative"), trace(pipe, branches=["negative"]):
         run(pipe, "a house", guidance_scale=1.0)
     with trace(pipe) as recorder:
         run(pipe, "a house", steps=1)
     with pytest.raises(NothingRecordedError):
         _ = recorder.negative_maps
-    with pytest.raises(TraceError), trace(pipe):
+    with pytest.raises(TraceError, match="encoded"), trace(pipe):
         pipe.unet(torch.zeros(1, 4, 16, 16), 1, torch.zeros(1, 77, 32))
 
 
@@ -176,7 +176,7 @@ def test_pipelines_that_cannot_be_recorded_are_refused(pipe):
     """Also what is made of one of them."""
     base = type("StableDiffusionPanoramaPipeline", (type(pipe),), {})
     pipe.__class__ = type("Mine", (base,), {})
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="Panorama"):
         trace(pipe)
 
 
@@ -219,9 +219,12 @@ def test_labels_that_differ_from_the_encoded_text_are_refused(pipe):
         ("a red house", states),
         (["at the cat", "a red house"], states),
     ):
-        with pytest.raises(TraceError), trace(pipe, prompts=prompts):
+        with pytest.raises(TraceError, match="prompts of the trace"), trace(pipe, prompts=prompts):
             run(pipe, None, guidance_scale=1.0, prompt_embeds=embeds)
-    with pytest.raises(TraceError), trace(pipe, prompts="a red house"):
+    with (
+        pytest.raises(TraceError, match="prompts of the trace"),
+        trace(pipe, prompts="a red house"),
+    ):
         run(pipe, "at the cat")
     with trace(pipe, prompts=["a red house", "at the cat"]) as recorder:
         run(pipe, None, (1, 2, 3, 4), prompt_embeds=states, num_images_per_prompt=2)
@@ -348,7 +351,7 @@ def test_a_processor_that_attends_otherwise_is_refused(name, edits):
     for path, layer in pipe.unet.named_modules():
         if path.endswith("attn2"):
             layer.set_processor(Own())
-    with pytest.raises(TraceError), trace(pipe, edits=edits):
+    with pytest.raises(TraceError, match="attention"), trace(pipe, edits=edits):
         run(pipe, "a red house", steps=1)
     layers = cross_attention_layers(pipe).values()
     assert all(isinstance(layer.processor, Own) for layer in layers)  # restored

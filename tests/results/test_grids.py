@@ -217,5 +217,5 @@ def test_bad_grids_end_before_the_first_step(pipe, arguments, error):
         raise AssertionError("a step was run")
 
     options = {"target": "a red sea", "seeds": 0, "steps": 1, **arguments}
-    with pytest.raises(error):
+    with pytest.raises(error, match=r"red|self_replace|seed"):
         grid(pipe, SOURCE, **options, progress=fail, callback_on_step_end=fail)

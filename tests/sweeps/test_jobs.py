@@ -25,7 +25,7 @@ def jsonl(*rows: dict) -> Path:
 
 
 def read_error(rows: list[dict]) -> str:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="line") as caught:
         read_jobs(rows)
     return str(caught.value)
 
@@ -120,7 +120,7 @@ def test_jobs_that_their_call_would_refuse_are_refused(rows):
 
 def test_all_bad_lines_are_in_one_error():
     path = write("jobs.jsonl", f'{{"seed": 7}}\n{json.dumps(JOB)}\n{{"prompt":\n[]\n')
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match="line 1") as caught:
         read_jobs(path)
     text = str(caught.value)
     assert all(f"line {line}: " in text for line in (1, 3, 4)) and "line 2: " not in text
@@ -131,7 +131,7 @@ def test_all_bad_lines_are_in_one_error():
     [("jobs.jsonl", "\n"), ("jobs.yaml", "a: b"), ("jobs.toml", "seeds =")],
 )
 def test_a_file_that_is_no_manifest_is_refused(name, text):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match=r"jobs|manifest"):
         read_jobs(write(name, text))
 
 

@@ -197,7 +197,7 @@ def test_the_folder_of_another_sweep_is_refused(undisturbed):
     before = files()
     more = [*JOBS, {**JOBS[0], "seed": 1}]
     for jobs, options in ((more, {}), (JOBS, {"batch": 2})):
-        with pytest.raises(RunError):
+        with pytest.raises(RunError, match="another sweep"):
             run(jobs, **options)
     assert files() == before
 
@@ -258,6 +258,6 @@ def test_shards_are_parts_of_one_sweep(undisturbed):
     ids=str,
 )
 def test_options_out_of_range_are_refused(desk, options):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match=r"shard|ray|workers|batch"):
         run(**options)
     assert not (desk / "out").exists()

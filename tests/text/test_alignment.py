@@ -93,7 +93,7 @@ def test_pairs_without_evidence_are_marked_as_guesses():
 def test_the_requested_kind_is_used():
     assert pairs("a house red", "a red house", kind="replace") == "replace: =a house>red red>house"
     assert pairs("a cat", "a dog", kind="refine") == "refine: =a cat>dog"
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="kind"):
         pair_words(table("a cat"), table("a big fluffy cat"), "replace")
 
 
@@ -159,5 +159,5 @@ def test_a_swap_is_parsed_from_its_text(text, expected):
 
 @pytest.mark.parametrize("text", ["cat", "cat->", "a->b->c", "a->b,", "!->?"])
 def test_texts_that_are_no_swap_are_refused(text):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="only"):
         swap_of(text)

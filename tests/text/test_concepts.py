@@ -27,7 +27,7 @@ def test_concepts_are_different_words_or_phrases():
     ],
 )
 def test_texts_that_are_no_concepts_are_refused(given):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="concept"):
         checked_concepts(given)
 
 
@@ -78,7 +78,7 @@ def test_a_concept_past_the_encoders_length_is_refused():
     concepts = ("house", "tree", "sea")
     whole = read_concepts(concepts, "")
     short = whole.positions("text")[-1] + 1  # the end token takes its place
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="sea"):
         concept_places(concepts, read_concepts(concepts, "", limit=short))
     # What is behind them may be cut.
     assert concept_places(concepts, read_concepts(concepts, "a cat", limit=short + 1))[2]

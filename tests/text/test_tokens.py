@@ -110,18 +110,18 @@ def test_a_prompt_without_words_has_special_tokens_only(clip, prompt):
 def test_tokenizers_may_pad_on_the_left_but_not_cut():
     table = tokenize("a red", build_tokenizer(6, padding_side="left"))
     assert [token.kind for token in table.tokens] == ["pad"] * 2 + ["start", "text", "text", "end"]
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="tokenizer"):
         tokenize("a red", build_tokenizer(6, truncation_side="left"))
 
 
 @pytest.mark.parametrize("prompt", [None, "a \ud83d b", "a" * 100_001])
 def test_prompts_that_are_refused(clip, prompt):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="prompt"):
         tokenize(prompt, clip)
 
 
 def test_tokenizers_that_are_refused():
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="tokenizer"):
         tokenize("a", object())  # no character offsets
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="model_max_length"):
         tokenize("a cat", build_tokenizer(3000))  # more tokens than a file may hold

@@ -95,7 +95,7 @@ def test_brackets_that_other_programs_read_as_weights(prompt, bracket):
     ],
 )
 def test_brackets_with_a_wrong_weight_are_refused(prompt):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="weight"):
         parse_weights(prompt)
 
 
@@ -109,7 +109,7 @@ def test_brackets_with_a_wrong_weight_are_refused(prompt):
     ],
 )
 def test_unbalanced_brackets_are_refused(prompt):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="bracket"):
         parse_weights(prompt)
 
 
@@ -221,7 +221,7 @@ def test_weighted_words_past_the_limit_are_refused():
 
 @pytest.mark.parametrize("prompt", ["a(:2)b", "a (, !:2) b"])
 def test_a_weight_without_a_word_is_refused(prompt):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="weight"):
         weights(prompt)
 
 
@@ -256,7 +256,7 @@ def test_weights_are_written_into_a_prompt(written, weights, expected):
     ],
 )
 def test_wrong_weights_of_words_are_refused(prompt, weights):
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="red"):
         weigh(prompt, table("a red house"), weights)
 
 

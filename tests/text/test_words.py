@@ -77,7 +77,7 @@ def test_words_are_found_by_number(clip):
     assert table.at(2).text == table.at(-1).text == "house"
     with pytest.raises(UnknownWordError):
         table.at(12)
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="word"):
         table.find(2)  # pyright: ignore[reportArgumentType]
 
 

@@ -45,6 +45,6 @@ def test_a_call_has_the_arguments_of_the_card_unless_it_gives_its_own():
 def test_sizes_beyond_the_embeddings_of_places_are_refused(size):
     pipe, ran = load("joint"), []
     pipe.transformer.register_forward_pre_hook(lambda *_: ran.append(1))
-    with pytest.raises(ArgumentError):
+    with pytest.raises(ArgumentError, match="size"):
         generate(pipe, "a red house", seed=1, steps=1, size=size)
     assert not ran
