@@ -1,6 +1,7 @@
 """An open recording: what it keeps of which calls, and the pipeline as it was afterwards."""
 
 import gc
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -233,6 +234,19 @@ def test_a_pass_without_a_scheduler_step_records_nothing(pipe):
         pipe.unet(torch.zeros(1, 4, 8, 8), pipe.scheduler.timesteps[0], states)
         with pytest.raises(NothingRecordedError):
             _ = recorder.maps
+
+
+def test_prompts_of_several_images_that_a_loop_encodes_apart_are_refused(pipe):
+    """The last one would be recorded alone. Equal latents are those of guidance."""
+    latents = torch.randn(2, 4, 8, 8)
+    for sample, expected in (
+        (latents[:1].expand_as(latents), nullcontext()),
+        (latents, pytest.raises(TraceError, match="encode_prompt")),
+    ):
+        with trace(pipe), expected:
+            texts = [pipe.encode_prompt(text, "cpu", 1, False)[0] for text in ("", "a red house")]
+            pipe.scheduler.set_timesteps(2)
+            pipe.unet(sample, pipe.scheduler.timesteps[0], torch.cat(texts))
 
 
 def test_the_latents_after_a_step_are_those_of_the_hook(pipe):

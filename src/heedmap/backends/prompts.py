@@ -338,7 +338,9 @@ class Branch:
             return []
         count = len(states) // len(branch)
         blocks = states[: count * len(branch)].unflatten(0, (count, len(branch)))
-        same = (blocks == branch).flatten(1).all(dim=1).tolist()  # one wait for the device
+        same = (
+            (blocks == branch).flatten(1).all(dim=1).tolist()
+        )  # one wait for the device
         return [number for number, is_same in enumerate(same) if is_same]
 
 

@@ -91,8 +91,8 @@ class Reweight(Struct, frozen=True, tag_field="kind", tag="reweight"):
         weight: 1 changes nothing, 0 removes the word's attention, negative weights work against it;
             −2 to 3 is useful. In a joint softmax (SD 3, Flux) the image's attention to itself
             stays as it is, so that the sum of a row changes.
-        renormalize: if True, the probabilities are scaled to sum to 1 again, so that the other
-            tokens lose as much as the word gains.
+        renormalize: if True, the probabilities are divided by the sum of their magnitudes, so that
+            the other tokens lose as much as the word gains; without negative weights they sum to 1.
 
     Raises:
         ArgumentError: if the weight is not a number from -1e6 to 1e6.

@@ -151,6 +151,19 @@ class Call:
         self.layout = inputs.layout
         self.tokens = states.shape[1]
 
+    def check_images(self, states: Tensor, sample: Tensor) -> None:
+        """Raise a TraceError if a loop of the user's own runs on other images beside these."""
+        count = len(sample) // self.images
+        if self.frame is not None or not self._inputs(states).is_foreign or count < 2:
+            return
+        blocks = sample[: count * self.images].unflatten(0, (count, self.images))
+        if not bool((blocks == blocks[:1]).all()):
+            raise TraceError(
+                f"the model runs on {len(sample)} latents that differ, and the prompt that was "
+                f"encoded last is for {self.images}: encode the prompts of all images in one call "
+                "of encode_prompt, so that each image has maps of its own"
+            )
+
     def is_next(self, states: Tensor, timestep: float, error: float) -> bool:
         """Return whether a pass on these text states at this timestep continues the call."""
         if not matches(self.schedule, self.done, timestep, error):

@@ -541,6 +541,7 @@ class Trace:
             branches=self._spec.branches,
             frame=self._frame,
         )
+        call.check_images(states, sample)
         recorder = Recorder(
             call, self._spec, hooks.layers, hooks.self_layers, self._map_tokens
         )
