@@ -17,7 +17,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from heedmap.backends import loading
 from heedmap.backends.autoencoders import pictures_of, unscaled
 from heedmap.checks import check_one_of
-from heedmap.errors import RunError, quoted, record_warnings
+from heedmap.errors import RunError, record_warnings
 from heedmap.page import pages
 from heedmap.tiny import FOLDERS
 
@@ -167,7 +167,7 @@ def run_names(folder: str) -> list[str]:
 def path_of(folder: str, name: str, known: Sequence[str]) -> Path:
     """Return the path of a result or a run; RunError unless its name is known."""
     if name not in known:
-        raise RunError(f"there is no result {quoted(name)}: choose one from the list")
+        raise RunError("no result is chosen: choose one from the list")
     return Path(folder, name)
 
 

@@ -91,7 +91,7 @@ HELP = {
     "seeds": "As 7, 8. Default: one at random.",
     "edits": "One on each line, as cat=LEFT,TOP,RIGHT,BOTTOM.",
     "weights": "One word on each line, as red=-2:3:6 or red=0,1,3.",
-    "words": "For example: house, tree. Default: all that the results share.",
+    "words": "For example: house, tree. Default: the content words of all results.",
     "at": "As 40,72.",
 }
 """The text beneath the label of a field; of an option that of the command line."""

@@ -94,8 +94,8 @@ def grid(
 ) -> None:
     """Generate many edits of SOURCE, and one sheet of them.
 
-    All combinations of weights, windows, targets and seeds are generated. Saves each as an edit,
-    and a contact sheet, a page and a table of all.
+    All combinations of weights, windows, targets and seeds are generated. Saves each run, and a
+    contact sheet, a page and a table of all.
     """
     from heedmap.io.writing import slug
 

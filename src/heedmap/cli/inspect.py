@@ -181,7 +181,7 @@ def compare(
             "--word",
             "-w",
             metavar="WORD",
-            help="A word or phrase. May be repeated. Default: the words that all prompts share.",
+            help="A word or phrase. May be repeated. Default: the content words of all prompts.",
         ),
     ] = None,
     scale: Annotated[
@@ -243,9 +243,7 @@ def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     """Return the maps of a run's prompt, or of its concepts."""
     maps = run.concepts if concepts else run.maps
     if maps is None:
-        raise RunError(
-            "this run has no concept maps: omit --concepts, or generate with --concepts"
-        )
+        raise RunError("this run has no concept maps: generate it with --concepts")
     return maps
 
 

@@ -244,10 +244,7 @@ class Run(Result):
     def read_files(cls, folder: Path) -> "Run":
         """Read the files of a folder that `save` wrote."""
         if not (folder / "run.json").is_file():
-            raise RunError(
-                f"{folder} is not a run, edit or grid: expected a folder with run.json, such as "
-                "edited/ of an edit, cells/001 of a grid or run/ of an ablation"
-            )
+            raise RunError(_why_no_run(folder))
         file = reading.read_json(folder / "run.json", RunFile)
         settings = file.settings
         size = settings.size
@@ -285,6 +282,15 @@ class Run(Result):
             maps_of(_CONCEPTS),
             input_image,
         )
+
+
+def _why_no_run(folder: Path) -> str:
+    if not folder.exists():
+        return f"there is no folder {folder}: name the folder of a saved result"
+    for name in ("edited", "cells/001", "run"):  # of an edit, a grid, an ablation
+        if (folder / name / "run.json").is_file():
+            return f"{folder} holds several runs: name one of them, such as {folder / name}"
+    return f"{folder} has no run.json: name the folder of a saved result"
 
 
 def word_file(word: Word, prefix: str = "") -> str:
