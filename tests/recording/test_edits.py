@@ -9,7 +9,12 @@ from PIL import Image
 import heedmap
 from heedmap import Confine, Reweight, Run
 from heedmap.backends.prompts import prompt_table
-from heedmap.errors import ArgumentError, TruncatedWordError, UnknownWordError
+from heedmap.errors import (
+    ArgumentError,
+    HeedmapWarning,
+    TruncatedWordError,
+    UnknownWordError,
+)
 from heedmap.io.schemas import to_json
 from heedmap.io.word_edits import Mask, SavedRule
 from heedmap.mathematics.rules import Site
@@ -123,15 +128,18 @@ def test_a_confined_word_takes_its_phrase_along(pipe, prompt, word, kept):
 
 
 def test_regions_that_do_not_meet_hide_the_end_everywhere(pipe):
-    """That is no error."""
+    """That is a warning, unless one of them leaves the end alone."""
     edits = [Confine(word, where, end=1) for word, where in (("house", LEFT), ("red", RIGHT))]
-    run = generate(pipe, edits=edits)
+    generate(pipe, edits=[edits[0], Confine("red", RIGHT, end=1, tail=False)])
+    with pytest.warns(HeedmapWarning, match="hidden everywhere"):
+        run = generate(pipe, edits=edits)
     assert all(np.isfinite(heat.values).all() for heat in run.maps.values())
 
 
 UPPER = (0, 0, 128, 64)
 
 
+@pytest.mark.filterwarnings("ignore:.*hidden everywhere:heedmap.HeedmapWarning")
 @pytest.mark.parametrize(
     ("prompt", "edits", "places"),
     [
@@ -279,6 +287,7 @@ def test_an_edit_that_changed_nothing_gives_a_warning(pipe, edit, others):
         lambda: [Confine("red", (0, 0, 64, 129))],
         lambda: [Confine("red", (5, 5, 5, 9))],
         lambda: [Confine("red", (0.1, 0.1, 0.6, 0.6))],  # fractions
+        lambda: [Confine("red", (0, 0, 5, 6))],  # less than half a cell
         lambda: [Confine("red", [[1, 2], [3]])],
         lambda: [Confine("red", np.ones((128, 128)))],
         lambda: [Confine("red", of_left((64, 128)))],

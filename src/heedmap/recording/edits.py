@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from heedmap.checks import as_list
-from heedmap.errors import ArgumentError, quoted, warn
+from heedmap.errors import ArgumentError, join_words, quoted, warn
 from heedmap.io.schemas import MAX_EDITS
 from heedmap.io.word_edits import Confine, Reweight, SavedRule, WordEdit
 from heedmap.maps.masks import region_coverage
@@ -34,6 +34,9 @@ from heedmap.mathematics.rules import (
 from heedmap.text.prompts import describes
 from heedmap.text.words import TokenTable
 
+HALF_CELL = 32
+"""The pixels of the smallest region: half a cell of most latents, from which on it is inside."""
+
 
 def confining_rules(
     edits: Sequence[Confine],
@@ -49,6 +52,11 @@ def confining_rules(
     for edit in edits:
         where: Any = edit.where
         coverage = region_coverage(where, *size, quoted(edit.word))
+        if coverage.sum() < HALF_CELL:
+            raise ArgumentError(
+                f"the region of {quoted(edit.word)} covers less than half a cell of 8×8 pixels: "
+                "expected a larger region"
+            )
         region = torch.from_numpy(coverage)
         places.append(Region((), region, edit.strength, edit.start, edit.end))
         named.append(
@@ -63,6 +71,7 @@ def confining_rules(
             edits_of[token] = (*edits_of.get(token, ()), number)
     rules: list[Rule] = []
     tail = table.positions("end", "pad")
+    visible: list[torch.Tensor] = []  # where the tail is, by the rules of a token
     for numbers in dict.fromkeys(edits_of.values()):
         tokens = tuple(
             sorted(token for token in edits_of if edits_of[token] == numbers)
@@ -72,7 +81,23 @@ def confining_rules(
         if tail and any(edits[n].tail for n in numbers):
             first, *others = (replace(places[n], strength=0.0) for n in numbers)
             rules.append(replace(first, tokens=tail, others=tuple(others)))
+            visible.append(torch.stack([places[n].region for n in numbers]).amax(0))
+    _warn_of_hidden_tail([edit for edit in edits if edit.tail], visible)
     return rules
+
+
+def _warn_of_hidden_tail(
+    edits: Sequence[Confine], visible: Sequence[torch.Tensor]
+) -> None:
+    """Warn if the end of the text is hidden at every position, at some steps."""
+    if len(visible) < 2 or torch.stack(list(visible)).amin(0).any():
+        return
+    if max(edit.start for edit in edits) < min(edit.end for edit in edits):
+        words = join_words([quoted(edit.word) for edit in edits], "and")
+        warn(
+            f"the regions of {words} do not meet, so that the end of the text and the padding are "
+            "hidden everywhere: pass tail=False to all but one of them to see these somewhere"
+        )
 
 
 Edit = WordEdit | Rule
