@@ -81,12 +81,13 @@ def _table(ax: Axes) -> tuple[list[str], list[tuple[str, list[Image.Image | str]
     texts = {text.get_position(): _line(text.get_text()) for text in ax.texts}
     rows = [
         [
-            texts[x, y] if (x, y) in texts
+            texts[x, y]
+            if (x, y) in texts
             else whole.crop((x - xs[0], y - ys[0], x + xs[0], y + ys[0]))
             for x in xs.tolist()
         ]
         for y in ys.tolist()
-    ]  # fmt: skip
+    ]
     return _labels(ax.get_xticklabels()), list(
         zip(_labels(ax.get_yticklabels()), rows, strict=True)
     )

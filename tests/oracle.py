@@ -242,9 +242,13 @@ def shares(box: tuple[float, ...], size: tuple[int, int], grid: tuple[int, int])
 
 
 def confined(
-    here: Here, tokens: Sequence[int], box: tuple[float, ...], strength: float,
-    window: tuple[float, float], size: tuple[int, int],
-) -> torch.Tensor:  # fmt: skip
+    here: Here,
+    tokens: Sequence[int],
+    box: tuple[float, ...],
+    strength: float,
+    window: tuple[float, float],
+    size: tuple[int, int],
+) -> torch.Tensor:
     """The bias (Q, K) of one region: `strength` on the tokens inside, -inf outside."""
     bias = torch.zeros(here.scores.shape[-2:], dtype=torch.float64)
     if acts(window, here.step, here.steps):
@@ -525,9 +529,13 @@ def in_order(here, there):
 
 
 SWAP = columns(  # "a red house" -> "a blue house": three tokens to four
-    ([0], [0]), ([1], [1]), (RED, [2, 3, 4, 5]), (HOUSE, [6]), ([6], [7]),
+    ([0], [0]),
+    ([1], [1]),
+    (RED, [2, 3, 4, 5]),
+    (HOUSE, [6]),
+    ([6], [7]),
     *in_order(range(7, K), range(8, K)),
-)  # fmt: skip
+)
 
 
 def edited(pipe, source, target, rule, steps=STEPS, sharing=None, **arguments):

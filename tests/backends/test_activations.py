@@ -11,9 +11,7 @@ from heedmap.backends.activations import output_projection, record_activations
 
 def make_layer(**config) -> Attention:
     torch.manual_seed(0)
-    return Attention(
-        query_dim=12, cross_attention_dim=10, heads=3, dim_head=4, **config
-    ).eval()  # fmt: skip
+    return Attention(query_dim=12, cross_attention_dim=10, heads=3, dim_head=4, **config).eval()
 
 
 @torch.no_grad()

@@ -36,7 +36,10 @@ def measure(pipe, size, **arguments):
 STARTS = {
     "pix2pix": lambda w, h: {"image": models.picture(w, h)},
     "inpainting": lambda w, h: {
-        "image": models.picture(w, h), "mask_image": models.mask(w, h), "width": w, "height": h,
+        "image": models.picture(w, h),
+        "mask_image": models.mask(w, h),
+        "width": w,
+        "height": h,
     },
     "refiner": lambda w, h: {"image": models.picture(w, h), "strength": 1.0},
     "upscaler": lambda w, h: {"image": models.picture(w // 4, h // 4)},
@@ -44,7 +47,7 @@ STARTS = {
         ("sigma", "alpha", "sana", "sana15", "sprint", "hunyuan"),
         lambda w, h: {"use_resolution_binning": False},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("family", list(models.FAMILIES))

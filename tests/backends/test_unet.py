@@ -71,9 +71,12 @@ def test_each_stage_has_its_grid(random_model, latent):
     half = (-(-h // 2), -(-w // 2))
     quarter = (-(-half[0] // 2), -(-half[1] // 2))
     stages = {
-        "down_blocks.0": latent, "down_blocks.1": half, "mid_block": quarter,
-        "up_blocks.1": half, "up_blocks.2": latent,
-    }  # fmt: skip
+        "down_blocks.0": latent,
+        "down_blocks.1": half,
+        "mid_block": quarter,
+        "up_blocks.1": half,
+        "up_blocks.2": latent,
+    }
     assert set(found) == set(cross_attention_layers(random_model))
     for name, grid in found.items():
         assert grid == next(value for stage, value in stages.items() if name.startswith(stage))

@@ -234,10 +234,14 @@ def run(embedded: Any) -> Any:
     import heedmap
 
     return heedmap.generate(
-        embedded, "a red house next to a blue tree, in the snow", seed=7, steps=6,
-        negative="a green car", keep={"layer", "step", "head"},
+        embedded,
+        "a red house next to a blue tree, in the snow",
+        seed=7,
+        steps=6,
+        negative="a green car",
+        keep={"layer", "step", "head"},
         branches={"conditional", "negative"},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="session")

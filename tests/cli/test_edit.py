@@ -19,9 +19,17 @@ def test_an_edit_equals_the_librarys(model, desk):
     printed = run_command(*SWAP, *windows, "--renormalize", "--kind", "replace")
     folder = desk / "outputs" / "a-red-sea-7"
     expected = editing.edit(
-        model, "a red house", "a red sea", seed=7, steps=2, cross_replace=(0.2, 0.6),
-        self_replace=0.5, word_windows={"sea": 0.3}, renormalize=True, kind="replace",
-    ).save(desk / "mine")  # fmt: skip
+        model,
+        "a red house",
+        "a red sea",
+        seed=7,
+        steps=2,
+        cross_replace=(0.2, 0.6),
+        self_replace=0.5,
+        word_windows={"sea": 0.3},
+        renormalize=True,
+        kind="replace",
+    ).save(desk / "mine")
     assert files(folder) == files(expected)
     for name in files(folder):
         assert (folder / name).read_bytes() == (expected / name).read_bytes(), name
@@ -76,9 +84,13 @@ def test_a_grid_equals_the_librarys(model, desk):
     folder = desk / "outputs" / "grid-a-red-house-7"
     assert printed.splitlines()[0] == "outputs/grid-a-red-house-7"
     expected = editing.grid(
-        model, "a red house", weights={"red": [0.0, 2.0]}, cross_replace=[(0, 0), (0, 0.5)],
-        seeds=[7, 8], steps=1,
-    ).save(desk / "mine")  # fmt: skip
+        model,
+        "a red house",
+        weights={"red": [0.0, 2.0]},
+        cross_replace=[(0, 0), (0, 0.5)],
+        seeds=[7, 8],
+        steps=1,
+    ).save(desk / "mine")
     assert files(expected) == files(folder)
     for file in files(folder):
         assert (expected / file).read_bytes() == (folder / file).read_bytes(), file

@@ -51,9 +51,14 @@ def test_options_reach_the_library(model, desk: Path):
     settings = Run.load(desk / "deep" / "down").settings
     assert settings.edits == (Confine("house", (0, 0, 32, 96)),)
     expected = {
-        "prompt": PROMPT, "seed": 5, "steps": 2, "guidance": 3.5, "size": (96, 128),
-        "negative": "blue", "keep": ("head", "step"),
-    }  # fmt: skip
+        "prompt": PROMPT,
+        "seed": 5,
+        "steps": 2,
+        "guidance": 3.5,
+        "size": (96, 128),
+        "negative": "blue",
+        "keep": ("head", "step"),
+    }
     assert {name: getattr(settings, name) for name in expected} == expected
 
 

@@ -160,14 +160,16 @@ CIRCUMSTANCES = {
     "no guidance": ("short", nothing, {"guidance": 1.0, "negative": None}),
     "a scheduler of two passes a step": ("short", replace_scheduler(HeunDiscreteScheduler), {}),
     "two passes before the first step": (
-        "sigma", replace_scheduler(PNDMScheduler, skip_prk_steps=True), {},
+        "sigma",
+        replace_scheduler(PNDMScheduler, skip_prk_steps=True),
+        {},
     ),
     "fused projections": ("short", fuse, {}),
     "fused projections of HunyuanDiT": ("hunyuan", fuse, {}),
     "bfloat16": ("short", torch.bfloat16, {}),
     "float16": ("sigma", torch.float16, {}),
     "bfloat16 of Sana": ("sana15", torch.bfloat16, {}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CIRCUMSTANCES)
@@ -264,9 +266,16 @@ def test_only_restricts_an_edit_of_packed_latents(load, family):
     options = {"seed": 1, "steps": 3, "size": (64, 64), "max_sequence_length": 12}
     target = "a red house at sea"
     pair = hm.edit(
-        pipe, "a red house", target, only="house->sea", threshold=0.6, protect=["red"],
-        blend_from=0.5, preview=latents.append, **options,
-    )  # fmt: skip
+        pipe,
+        "a red house",
+        target,
+        only="house->sea",
+        threshold=0.6,
+        protect=["red"],
+        blend_from=0.5,
+        preview=latents.append,
+        **options,
+    )
     source, edited = latents[-1]
     mask = pair.blend[4::8, 4::8]  # (h, w) of the latent
     assert 0 < mask.mean() < 1 and pair.report.masked_by == "red house→sea"

@@ -29,9 +29,15 @@ PROMPT = "a red house"
 
 def video():
     transformer = WanTransformer3DModel(
-        num_attention_heads=2, attention_head_dim=12, in_channels=4, out_channels=4, text_dim=8,
-        freq_dim=8, ffn_dim=8, num_layers=1,
-    )  # fmt: skip
+        num_attention_heads=2,
+        attention_head_dim=12,
+        in_channels=4,
+        out_channels=4,
+        text_dim=8,
+        freq_dim=8,
+        ffn_dim=8,
+        num_layers=1,
+    )
     parts = dict.fromkeys(("text_encoder", "tokenizer", "vae"))
     scheduler = diffusers.FlowMatchEulerDiscreteScheduler()
     return diffusers.WanPipeline(scheduler=scheduler, transformer=transformer, **parts)
@@ -166,11 +172,13 @@ def test_flux_needs_true_guidance_for_a_negative_prompt(load):
 @pytest.mark.parametrize(
     ("family", "given", "is_idle"),
     [
-        ("qwen", {}, True), ("schnell", {}, True), ("schnell", {"guidance": 1.0}, False),
+        ("qwen", {}, True),
+        ("schnell", {}, True),
+        ("schnell", {"guidance": 1.0}, False),
         ("schnell", {"true_cfg_scale": 3.0, "negative": "at"}, True),
         *[(family, {}, False) for family in ("flux", "chroma", "klein", "sd3", "lcm")],
     ],
-)  # fmt: skip
+)
 def test_guidance_that_changes_nothing_gives_a_warning(load, family, given, is_idle):
     more = {"guidance": 3.0, "size": (64, 64), "steps": 2, "seed": 1} | given
     if family != "lcm":

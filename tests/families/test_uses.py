@@ -90,7 +90,8 @@ USES = {
     "GLIGEN": (
         gligen,
         {
-            "gligen_phrases": ["a house"], "gligen_boxes": [[0.0, 0.0, 0.5, 1.0]],
+            "gligen_phrases": ["a house"],
+            "gligen_boxes": [[0.0, 0.0, 0.5, 1.0]],
             "gligen_scheduled_sampling_beta": 0.5,
         },
         GUIDED,
@@ -103,25 +104,29 @@ USES = {
     ),
     "perturbed": (
         of("sd1", "StableDiffusionPAGPipeline", pag_applied_layers=["mid", "up"]),
-        SMALL | {"pag_scale": 3.0, "guidance_scale": 5.0}, PERTURBED,
+        SMALL | {"pag_scale": 3.0, "guidance_scale": 5.0},
+        PERTURBED,
     ),
     "perturbed PixArt": (
         of("sigma", "PixArtSigmaPAGPipeline", pag_applied_layers=["blocks.1"]),
-        UNBINNED | {"pag_scale": 3.0, "guidance_scale": 0.0}, PERTURBED[1:],
+        UNBINNED | {"pag_scale": 3.0, "guidance_scale": 0.0},
+        PERTURBED[1:],
     ),
     "perturbed Sana": (
         of("sana", "SanaPAGPipeline", pag_applied_layers=["blocks.1"]),
-        UNBINNED | {"pag_scale": 3.0, "guidance_scale": 0.0}, PERTURBED[1:],
+        UNBINNED | {"pag_scale": 3.0, "guidance_scale": 0.0},
+        PERTURBED[1:],
     ),
     "img2img of SD 3": (
         of("sd3", "StableDiffusion3Img2ImgPipeline"),
-        ALONE_STARTED | {"guidance_scale": 5.0}, GUIDED,
+        ALONE_STARTED | {"guidance_scale": 5.0},
+        GUIDED,
     ),
     "img2img of Flux": (of("flux", "FluxImg2ImgPipeline"), ALONE_STARTED, ALONE),
     "img2img of Qwen-Image": (of("qwen", "QwenImageImg2ImgPipeline"), ALONE_STARTED, ALONE),
     # This pipeline gives the model the shapes of images in a flat list.
     "ControlNet of Qwen-Image": (qwen_controlnet, CONTROLLED, ALONE),
-}  # fmt: skip
+}
 
 
 @pytest.mark.filterwarnings("ignore:The decode_latents method is deprecated:FutureWarning")
@@ -219,13 +224,11 @@ ENCODED = {
         {"prompt_2": None, "max_sequence_length": 12},
         {"prompt_embeds": 0, "pooled_prompt_embeds": 1},
     ),
-    "chroma": (
-        {"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_attention_mask": 2}
-    ),
+    "chroma": ({"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_attention_mask": 2}),
     "klein": ({"max_sequence_length": 24}, {"prompt_embeds": 0}),
     "qwen": ({"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_embeds_mask": 1}),
     "cogview4": ({"max_sequence_length": 16, **UNGUIDED}, {"prompt_embeds": 0}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("family", ENCODED)

@@ -42,7 +42,7 @@ class Thing(Struct):
 @pytest.mark.parametrize(
     "data",
     [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"format": 4}', b'{"format": 4, "seed": "1"}'],
-)  # fmt: skip
+)
 def test_json_that_does_not_fit_is_an_error_that_names_the_file(data):
     assert reading.decode(b'{"format": 4, "seed": 1, "more": 0}', Thing, "x").seed == 1
     with pytest.raises(RunError):

@@ -166,8 +166,9 @@ def test_taken_names_are_counted_up(tmp_path):
     assert named.put(save, "y") == tmp_path / "many" / "y"
     file = put_counting(tmp_path / "a.png", lambda path: put_file(path, b"1"))
     assert (file, put_counting(file, lambda path: put_file(path, b"2"))) == (
-        tmp_path / "a.png", tmp_path / "a-2.png",
-    )  # fmt: skip
+        tmp_path / "a.png",
+        tmp_path / "a-2.png",
+    )
 
 
 def test_a_file_replaces_an_older_one(tmp_path):

@@ -42,8 +42,9 @@ def test_edits_of_one_source_hold_its_run_once():
     data = data_of(pages.pairs_page([("one", one), ("two", two)]))
     assert len(data["runs"]) == 3
     assert [(p["source"], p["edited"], p["label"]) for p in data["pairs"]] == [
-        (0, 1, "one"), (0, 2, "two"),
-    ]  # fmt: skip
+        (0, 1, "one"),
+        (0, 2, "two"),
+    ]
     assert data["pairs"][0]["words"] == [[0, 0], [1, 1], [2, 2]]
     assert data["pairs"][0]["changed"] == {"source": [1], "edited": [1]}
 

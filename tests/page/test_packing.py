@@ -118,8 +118,12 @@ def test_words_sum_their_tokens_and_special_tokens_follow():
     recording = replace(recording, table=table, arrays=arrays, positions=tuple(range(6)))
     packed = pack(recording)
     assert [entry["text"] for entry in packed["entries"]] == [
-        "a", "red", "house", "start token", "end token",
-    ]  # fmt: skip
+        "a",
+        "red",
+        "house",
+        "start token",
+        "end token",
+    ]
     planes = unpack(packed, packed["tables"][0])[0]
     np.testing.assert_allclose(planes[0, 0, 2], arrays[0][0, 0, :, 3:5].sum(-1), atol=2e-5)
 

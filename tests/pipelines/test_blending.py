@@ -15,9 +15,17 @@ def test_latents_outside_the_mask_equal_the_sources(pipe, scheduler):
     size = (160, 128)
     after = []
     pair = edit(
-        pipe, "a red house", "a red sea", seed=7, steps=3, only="house->sea", size=size,
-        blend_from=0.5, threshold=0.6, preview=after.append,
-    )  # fmt: skip
+        pipe,
+        "a red house",
+        "a red sea",
+        seed=7,
+        steps=3,
+        only="house->sea",
+        size=size,
+        blend_from=0.5,
+        threshold=0.6,
+        preview=after.append,
+    )
     assert pair.report.masked_by == "red house→red sea"
     assert pair.blend.shape == size[::-1] and 0 < pair.blend.mean() < 1
     assert pair.report.change.inside.share == pytest.approx(pair.blend.mean(), abs=1e-6)

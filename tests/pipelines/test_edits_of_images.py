@@ -22,8 +22,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:the (model.s autoencoder|image a
 SOURCE = "a red house"
 TARGET = "a blue house"
 BETAS: dict[str, Any] = {
-    "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear",
-}  # fmt: skip
+    "beta_start": 0.00085,
+    "beta_end": 0.012,
+    "beta_schedule": "scaled_linear",
+}
 
 
 def paint(width: int = 128, height: int = 128, seed: int = 0) -> Image.Image:
@@ -139,9 +141,17 @@ def test_edits_follow_the_difference_of_predictions(pipe, name, steps, each):
     try:
         wanted = follow_differences(pipe, paint(), prompts, 3, steps, each)
         edit(
-            pipe, SOURCE, prompts[1:], image=paint(), seed=3, steps=steps, guidance=1.0,
-            cross_replace=0.0, self_replace=0.0, preview=seen.append,
-        )  # fmt: skip
+            pipe,
+            SOURCE,
+            prompts[1:],
+            image=paint(),
+            seed=3,
+            steps=steps,
+            guidance=1.0,
+            cross_replace=0.0,
+            self_replace=0.0,
+            preview=seen.append,
+        )
     finally:
         pipe.scheduler = own
     assert torch.allclose(seen[-1].double(), wanted, atol=1e-4)

@@ -24,11 +24,12 @@ def recompute(folder):
     """All `numbers`, from the file alone and by nothing of heedmap."""
     content = json.loads((folder / "explain.json").read_text("utf-8"))
     given = {
-        name: np.frombuffer(base64.b64decode(held["float32"]), "<f4").reshape(held["shape"])
+        name: np.frombuffer(base64.b64decode(held["float32"]), "<f4")
+        .reshape(held["shape"])
         .astype(np.float64)
         for name, held in content["inputs"].items()
         if isinstance(held, dict)
-    }  # fmt: skip
+    }
     report = content["report"]
     h = content["report"]["head"]
     heads, tokens = given["key"].shape[:2]
@@ -45,9 +46,11 @@ def recompute(folder):
     width = given["value"].shape[2]
     by_head = [given["weight"][:, n * width : (n + 1) * width] for n in range(heads)]
     parts = np.array(
-        [[w @ (p * v) for p, v in zip(acted[n], given["value"][n], strict=True)]
-         for n, w in enumerate(by_head)]
-    )  # fmt: skip
+        [
+            [w @ (p * v) for p, v in zip(acted[n], given["value"][n], strict=True)]
+            for n, w in enumerate(by_head)
+        ]
+    )
     joined = np.concatenate([acted[n] @ given["value"][n] for n in range(heads)])
     joined = joined + given.get("added", 0)
     together = given["weight"] @ joined + given.get("bias", 0) + given.get("residual", 0)

@@ -43,9 +43,14 @@ def test_one_seed_gives_one_image(pipe):
 def test_the_image_equals_the_bare_pipelines(pipe):
     run = generate(pipe, "a house", seed=3, steps=2, guidance=4.0, size=(144, 96), negative="sea")
     bare = pipe(
-        "a house", negative_prompt="sea", num_inference_steps=2, guidance_scale=4.0, width=144,
-        height=96, generator=torch.Generator().manual_seed(3),
-    ).images[0]  # fmt: skip
+        "a house",
+        negative_prompt="sea",
+        num_inference_steps=2,
+        guidance_scale=4.0,
+        width=144,
+        height=96,
+        generator=torch.Generator().manual_seed(3),
+    ).images[0]
     assert same_pixels(run.image, bare)
     assert run.image.size == (144, 96)
 
@@ -67,9 +72,14 @@ def test_progress_previews_and_callbacks_change_no_image():
     plain = generate(pipe, "a house", seed=1, steps=3)
     bar = dict(pipe._progress_bar_config)
     watched = generate(
-        pipe, "a house", seed=1, steps=3, progress=lambda *now: reported.append(now),
-        callback_on_step_end=callback, preview=spoil,
-    )  # fmt: skip
+        pipe,
+        "a house",
+        seed=1,
+        steps=3,
+        progress=lambda *now: reported.append(now),
+        callback_on_step_end=callback,
+        preview=spoil,
+    )
     assert same(plain, watched)
     assert reported == [(1, 3), (2, 3), (3, 3)]
     assert callbacks == [0, 1, 2] and shapes == [(1, 4, 16, 16)] * 3

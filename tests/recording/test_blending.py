@@ -102,10 +102,17 @@ def draw_blend(pipe, size, steps, options, keep, prompts=("a red house", "a red 
     vars(pipe.scheduler)["step"] = step_and_keep
     try:
         _, held = edited(
-            pipe, *prompts, rule, size=size, cross_replace=0.6, keep=keep, preview=after.append,
-            steps=steps, sharing=(lambda *_: [0, 0]) if "self_replace" in options else None,
+            pipe,
+            *prompts,
+            rule,
+            size=size,
+            cross_replace=0.6,
+            keep=keep,
+            preview=after.append,
+            steps=steps,
+            sharing=(lambda *_: [0, 0]) if "self_replace" in options else None,
             **({"only": "house->at"} | options),
-        )  # fmt: skip
+        )
     finally:
         del vars(pipe.scheduler)["step"]
     assert len(before) == len(after) == steps

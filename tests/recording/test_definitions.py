@@ -238,9 +238,15 @@ def test_replaced_self_attention_equals_the_definition(pipe, cells):
 
     def draw():
         return edited(
-            pipe, "a red house", "a red at", lambda here, source, own: own, sharing=sharing,
-            cross_replace=0, self_replace=window, max_self_cells=cells,
-        )  # fmt: skip
+            pipe,
+            "a red house",
+            "a red at",
+            lambda here, source, own: own,
+            sharing=sharing,
+            cross_replace=0,
+            self_replace=window,
+            max_self_cells=cells,
+        )
 
     if cells == 63 and hasattr(pipe, "transformer"):  # its one grid has 64
         with pytest.warns(hm.HeedmapWarning, match="self"):

@@ -220,16 +220,26 @@ def test_the_settings_have_the_edits(pipe, tmp_path):
     assert to_json(run.settings.edits) == [
         {"kind": "reweight", "word": "red", "weight": 1.5, "renormalize": True},
         {
-            "kind": "confine", "word": "house", "where": [0, 0, 64, 128],
-            "strength": 3.0, "start": 0.0, "end": 1.0, "along": ["red"],
+            "kind": "confine",
+            "word": "house",
+            "where": [0, 0, 64, 128],
+            "strength": 3.0,
+            "start": 0.0,
+            "end": 1.0,
+            "along": ["red"],
             "tail": True,
         },
         {
-            "kind": "confine", "word": "a", "where": to_json(Mask.of(of_left((128, 128)))),
-            "strength": 2.0, "start": 0.25, "end": 0.6,
-            "along": None, "tail": False,
+            "kind": "confine",
+            "word": "a",
+            "where": to_json(Mask.of(of_left((128, 128)))),
+            "strength": 2.0,
+            "start": 0.25,
+            "end": 0.6,
+            "along": None,
+            "tail": False,
         },
-    ]  # fmt: skip
+    ]
     back = Run.load(run.save(tmp_path / "run"))
     assert back.settings == run.settings
     box = back.settings.edits[1].where

@@ -25,8 +25,11 @@ def test_an_observer_is_given_exact_attention_of_each_row(name):
         sites.add((event.layer, event.site.step))
         rows = event.layout.rows
         assert [(row.image, row.branch) for row in rows] == [
-            (0, "negative"), (1, "negative"), (0, "conditional"), (1, "conditional"),
-        ]  # fmt: skip
+            (0, "negative"),
+            (1, "negative"),
+            (0, "conditional"),
+            (1, "conditional"),
+        ]
         for number, row in enumerate(rows):
             exact = softmax(event.query[number], event.key[number], event.scale)
             exact = exact[:, row.positions][..., row.tokens]

@@ -196,9 +196,13 @@ def test_guidance_that_ends_early_keeps_its_steps_of_the_negative_branch(pipe):
 
     with trace(pipe, ("step",), branches=("conditional", "negative")) as recorder:
         run(
-            pipe, "a house", steps=4, negative_prompt="sea", callback_on_step_end=end,
+            pipe,
+            "a house",
+            steps=4,
+            negative_prompt="sea",
+            callback_on_step_end=end,
             callback_on_step_end_tensor_inputs=["latents", "prompt_embeds"],
-        )  # fmt: skip
+        )
     (mine,), (theirs,) = recorder.recordings, recorder.negative_recordings
     assert (len(mine.arrays[0]), len(theirs.arrays[0])) == (4, 2)
     assert theirs.timesteps == mine.timesteps[:2]

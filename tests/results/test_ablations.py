@@ -140,8 +140,9 @@ def test_the_sheet_shows_the_images_the_heat_and_the_changes(ablation):
     low, high = ablation.run.maps["house"].value_range()
     top = max(float(ablation.difference(way).max()) for way in ablations.WAYS)
     assert {*map(tuple, (texts for _, texts in content.scales))} == {
-        tuple(ends(low, high)), ("0", f"{top:.0%}"),
-    }  # fmt: skip
+        tuple(ends(low, high)),
+        ("0", f"{top:.0%}"),
+    }
     assert plots.render(figure) == ablation.sheet()
 
 
@@ -164,9 +165,17 @@ def test_both_changes_are_on_one_scale(ablation):
 # --- on disk ----------------------------------------------------------------------------------
 
 FILES = {
-    "run", "attention", "prompt", "attention.npy", "attention.png", "prompt.npy", "prompt.png",
-    "sheet.png", "index.html", "ablate.json",
-}  # fmt: skip
+    "run",
+    "attention",
+    "prompt",
+    "attention.npy",
+    "attention.png",
+    "prompt.npy",
+    "prompt.png",
+    "sheet.png",
+    "index.html",
+    "ablate.json",
+}
 
 
 def test_a_saved_ablation_is_read_back_equal(ablation, folder):

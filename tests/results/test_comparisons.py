@@ -21,8 +21,9 @@ def test_each_run_has_a_row_on_one_scale():
     columns = sheet.columns
     assert columns == ["the image", "house", "sea"]  # what both prompts have, but "a"
     assert [label for label, _ in rows] == [
-        "a red house at sea, seed 1", "a house, a blue sea, seed 2",
-    ]  # fmt: skip
+        "a red house at sea, seed 1",
+        "a house, a blue sea, seed 2",
+    ]
     heats = [[run.maps[word].values for word in columns[1:]] for run in runs]
     low = min(float(v.min()) for row in heats for v in row)
     high = max(float(v.max()) for row in heats for v in row)
@@ -134,6 +135,6 @@ TREE = {"source": "a tree", "cross_replace": [0, 1], "self_replace": [0, 1]}
             ["org/model, DDIMScheduler", "org/model, Euler", "joint, Flow"],
         ),
     ],
-)  # fmt: skip
+)
 def test_labels_say_what_differs(settings, labels):
     assert comparisons.labels([run_of(**given) for given in settings]) == labels

@@ -27,9 +27,16 @@ def test_a_saved_run_is_read_back_equal(tmp_path):
     run = random_run()
     folder = run.save(tmp_path / "outputs" / "x")
     assert {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} == {
-        "image.png", "index.html", "sheet.png", "maps.safetensors", "run.json",
-        "words/0-at.png", "words/1-house.png", "words/2-at.png", "words/3-sea.png",
-    }  # fmt: skip
+        "image.png",
+        "index.html",
+        "sheet.png",
+        "maps.safetensors",
+        "run.json",
+        "words/0-at.png",
+        "words/1-house.png",
+        "words/2-at.png",
+        "words/3-sea.png",
+    }
     back = Run.load(folder)
     assert back.settings == run.settings
     assert np.array_equal(np.asarray(back.image), np.asarray(run.image))

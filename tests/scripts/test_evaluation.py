@@ -142,8 +142,13 @@ def test_a_mask_is_measured_against_the_thing(six: list[Swap]):
         blends.Blended(six[1], image, image, mask, none, False),
     ]
     assert blends.figures_of(blended) == {
-        "n": 2, "success": 0.5, "overlap": 0.5, "let_in": 0.5, "covered": 1.0, "thing": 0.25,
-    }  # fmt: skip
+        "n": 2,
+        "success": 0.5,
+        "overlap": 0.5,
+        "let_in": 0.5,
+        "covered": 1.0,
+        "thing": 0.25,
+    }
 
 
 # --- what came of weights and places ----------------------------------------------------------

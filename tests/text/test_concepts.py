@@ -43,8 +43,10 @@ def test_each_concept_is_one_word_of_the_table():
     table = TokenTable.of_texts(("sky", "red house", "house"))
     assert table.prompt == "sky, red house, house" and table.limit == 3 and not table.unread
     assert [(w.text, w.tokens) for w in table.words] == [
-        ("sky", (0,)), ("red house", (1,)), ("house", (2,)),
-    ]  # fmt: skip
+        ("sky", (0,)),
+        ("red house", (1,)),
+        ("house", (2,)),
+    ]
 
 
 def test_a_concept_is_found_as_a_whole():

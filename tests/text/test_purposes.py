@@ -24,8 +24,11 @@ def tokenizer():
         ("a red house", "a Blue house", "colour"),
         ("a house", "a red house", "colour"),
         ("a cat", "a big cat", "size"),
-        ("a purple rocket in a meadow", "a purple rocket and a white balloon in a meadow",
-         "addition"),
+        (
+            "a purple rocket in a meadow",
+            "a purple rocket and a white balloon in a meadow",
+            "addition",
+        ),
         ("a cat and a dog", "a cat", "removal"),
         ("a cat", "cats", "addition"),
         ("butterflies", "a butterfly", "removal"),
@@ -48,7 +51,7 @@ def tokenizer():
         ("a cat on a house", "a dog below a house", "setting"),
         ("a cat", "the cat", None),
     ],
-)  # fmt: skip
+)
 def test_an_edit_has_its_purpose(tokenizer, source: str, target: str, purpose: str | None):
     tables = (tokenize(text, tokenizer) for text in (source, target))
     assert purpose_of(pair_words(*tables)) == purpose

@@ -100,8 +100,9 @@ def test_bytes_of_two_characters_in_one_token_are_one_unit():
     # 一只 is e4 b8 80, e5 8f aa; the token is b8 80 e5.
     table = qwen("一只猫", byte_pieces(bytes_of("一只")[1:4]))
     assert [(word.text, word.tokens) for word in table.words] == [
-        ("一只", (4, 5, 6, 7)), ("猫", (8, 9, 10)),
-    ]  # fmt: skip
+        ("一只", (4, 5, 6, 7)),
+        ("猫", (8, 9, 10)),
+    ]
 
 
 def test_a_unit_has_all_marks_of_its_character():
