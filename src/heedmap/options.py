@@ -270,7 +270,7 @@ class EditOptions:
     max_self_cells: int = option(32 * 32, check=partial(check_int, least=0))
     renormalize: bool = option(
         False,
-        "Rescale attention to sum to 1 after weighting.",
+        "Divide attention by the sum of its magnitudes after weighting.",
         check_bool,
     )
     kind: EditKind | None = option(

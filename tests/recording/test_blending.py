@@ -117,7 +117,7 @@ def draw_blend(pipe, size, steps, options, keep, prompts=("a red house", "a red 
         del vars(pipe.scheduler)["step"]
     assert len(before) == len(after) == steps
     blends = 0
-    for number, (plain, draw_blend) in enumerate(zip(before, after, strict=True)):
+    for number, (plain, result) in enumerate(zip(before, after, strict=True)):
         expected = plain.clone()
         if number >= Fraction(str(begin)) * steps:
             cells = plain.shape[-2:]
@@ -130,5 +130,5 @@ def draw_blend(pipe, size, steps, options, keep, prompts=("a red house", "a red 
             assert 0 < mask.float().mean() < 1
             expected[1] = torch.where(mask, plain[1], plain[0])
             blends += 1
-        torch.testing.assert_close(draw_blend, expected, atol=1e-6, rtol=0)
+        torch.testing.assert_close(result, expected, atol=1e-6, rtol=0)
     assert blends == steps - ceil(Fraction(str(begin)) * steps)

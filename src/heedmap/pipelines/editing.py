@@ -106,7 +106,8 @@ def edit(
             purpose of the edit.
         max_self_cells: the largest grid, in cells, whose self-attention is replaced. PixArt, SD 3
             and Flux have one grid, of 64 × 64 at 1024 pixels: there pass 4096.
-        renormalize: rescale each position's attention to sum to 1 after weighting.
+        renormalize: divide each position's attention by the sum of its magnitudes after
+            weighting.
         only: "cat->dog" changes only the region of these words and of their phrases (LocalBlend);
             '"cat"->"dog"' means the words alone.
         protect: words of the source whose regions stay; requires `only`.
