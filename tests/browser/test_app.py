@@ -200,6 +200,7 @@ def test_the_gallery_opens_and_deletes(page: Any, out: Path):
     answers = iter([False, True])
     page.on("dialog", lambda one: one.accept() if next(answers) else one.dismiss())
     form.get_by_text("to-delete", exact=True).first.click()
+    expect(form.locator("textarea, input").last).to_have_value("to-delete")
     for count in (1, 0):
         form.get_by_role("button", name="Delete").click()
         expect(form.get_by_text("to-delete", exact=True)).to_have_count(count)

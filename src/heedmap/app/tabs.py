@@ -403,7 +403,6 @@ class App:
         with outputs:
             delete = gr.Button("Delete", size="sm", render=False)
             _, name, _ = output = self._output(delete)
-            confirmed = gr.Button(visible="hidden", elem_id="delete-confirmed")
 
         def refresh(folder: str) -> gr.Gallery:
             images = jobs.thumbnails(folder)
@@ -417,18 +416,19 @@ class App:
             return self._show(_result(folder, event.value["caption"]))
 
         def remove(folder: str, name: str) -> tuple[Any, ...]:
+            if not name:
+                return (gr.skip(),) * 4
             shutil.rmtree(_result(folder, name))
             return "", "", None, refresh(folder)
 
-        press = f"document.getElementById('{confirmed.elem_id}').click()"
-        ask = f"name => {{ if (confirm(`Delete ${{name}}?`)) {press} }}"
+        ask = "(folder, name) => [folder, confirm(`Delete ${name}?`) ? name : '']"
         tab.select(refresh, self.folder, gallery, **_QUIET)
         gallery.select(open_result, self.folder, output, **_QUIET)
-        delete.click(None, name, js=ask)
-        confirmed.click(
+        delete.click(
             remove,
             [self.folder, name],
             [*output, gallery],
+            js=ask,
             **_QUIET,
         )
 
