@@ -4,7 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from traceback import walk_stack
 from types import FrameType
 from typing import Any, ClassVar, Literal
@@ -98,18 +98,23 @@ class Family(ABC):
     def attention(self) -> dict[str, Attention]:
         """Return the layers of the image's attention to the text or to itself, in their order."""
 
+    @cached_property
+    def layers(self) -> dict[str, Attention]:
+        """The layers of `attention`."""
+        return self.attention()
+
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer attends to the text; else it attends to the image alone."""
         return layer.is_cross_attention
 
     def text_layers(self) -> dict[str, Attention]:
         """Return the layers that attend to the text, by dotted path, in running order."""
-        layers = self.attention().items()
+        layers = self.layers.items()
         return {name: layer for name, layer in layers if self.reads_text(layer)}
 
     def image_layers(self) -> dict[str, Attention]:
         """Return the layers of the image's attention to itself, by dotted path."""
-        layers = self.attention().items()
+        layers = self.layers.items()
         return {name: layer for name, layer in layers if not self.reads_text(layer)}
 
     def layout(
@@ -167,7 +172,7 @@ class Family(ABC):
         model = unwrap_module(self.called_model)
         return model.get_base_model() if hasattr(model, "get_base_model") else model
 
-    @property
+    @cached_property
     def inputs(self) -> list[str]:
         """The names of the denoiser's arguments; the first is the latent."""
         return list(inspect.signature(self.model_class.forward).parameters)[1:]

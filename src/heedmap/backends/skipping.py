@@ -57,8 +57,10 @@ def skipping_tools(model: torch.nn.Module, layers: Collection[str]) -> tuple[str
             if not hook.startswith(_NOT_SKIPPING):
                 tools[hook] = None
         replaced = _replaced_forward(module)
-        inside = [name for name in layers if name.startswith(f"{path}.".lstrip("."))]
-        if replaced is not None and inside:
+        if replaced is None:
+            continue
+        prefix = f"{path}.".lstrip(".")
+        if any(name.startswith(prefix) for name in layers):
             source = getattr(replaced, "__module__", type(replaced).__name__)
             tools[source.partition(".")[0]] = None
     return tuple(tools)

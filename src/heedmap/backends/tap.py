@@ -9,7 +9,7 @@ projections, slices and image prompts.
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn, Protocol
@@ -151,9 +151,15 @@ class RecordingProcessor:
         **kwargs: Any,
     ) -> Tensor:
         """Run the original processor."""
-        tap = _Tap(self, attn, hidden_states.shape, _text_states(attn, args, kwargs))
-        with tap:
-            output = self.original(attn, hidden_states, *args, **kwargs)
+        states = _text_states(attn, args, kwargs)
+        tap = _Tap(self, attn, hidden_states.shape, states)
+        with _mode_of(tap):
+            before = getattr(_present, "tap", None)
+            _present.tap = tap
+            try:
+                output = self.original(attn, hidden_states, *args, **kwargs)
+            finally:
+                _present.tap = before
         event = tap.event()
         if event is not None:
             self.observe(event)
@@ -213,34 +219,13 @@ class _Tap:
             self.keys = shape[1] + (self.keys or 0)
         # Another mode around this one may replace the attention (LayerSkip of diffusers does).
         modes = _get_current_function_mode_stack()
-        self.overridden = not all(isinstance(m, _Mode | DeviceContext) for m in modes)
+        self.overridden = False
+        for mode in modes:
+            self.overridden |= not isinstance(mode, _HARMLESS)
         self.fused: AttentionEvent | None = None
         # The inputs of the classic computation, by slices of the B·H rows where it is sliced.
         self.classic: list[tuple[Tensor, Tensor, Tensor | None]] = []
         self.edited: Mapping[int, EditedRow] = {}
-
-    def __enter__(self) -> None:
-        """Intercept the attention of the layer within the block."""
-        layer = self.attn
-        self._original: Any = getattr(layer, "get_attention_scores", None)
-        vars(layer)["get_attention_scores"] = self._classic
-        self._mode = None
-        self._before = getattr(_present, "tap", None)
-        if self.overridden:
-            return
-        if self.processor.looks_up_kernel:
-            _intercept(self)
-        else:
-            self._mode = _Mode(self)
-            self._mode.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        """End it."""
-        vars(self.attn).pop("get_attention_scores", None)
-        if self._mode is not None:
-            self._mode.__exit__(*error)
-        elif not self.overridden:
-            _release(self._before)
 
     def attend(
         self,
@@ -253,10 +238,11 @@ class _Tap:
         **options: Any,
     ) -> Tensor:
         """Return `scaled_dot_product_attention` with the edits, and keep its event."""
-        others = (attn_mask, dropout_p, is_causal)
-        if self.fused or self.classic:
+        if self.fused is not None or self.classic:
             self._check_later(key)
-            return _KERNEL(query, key, value, *others, **options)
+            return _KERNEL(
+                query, key, value, attn_mask, dropout_p, is_causal, **options
+            )
         processor = self.processor
         heads = self.attn.heads
         if self.keys is not None:
@@ -270,7 +256,15 @@ class _Tap:
         editor = processor.editor
         if editor is not None and (processor.joint or not self.reads_text):
             query, key = editor.inputs(site, layout, query, key)
-        output, log_sum = fused(query, key, value, *others, **options)
+        output, log_sum = fused(
+            query,
+            key,
+            value,
+            attn_mask=attn_mask,
+            dropout_p=dropout_p,
+            is_causal=is_causal,
+            **options,
+        )
         if processor.joint and key.device.type == "cpu" and key.itemsize < 4:
             log_sum = None  # the kernel's is good to 1e-4 only
         scale = options.get("scale")
@@ -292,17 +286,24 @@ class _Tap:
         assert event.output is not None
         return event.output
 
-    def _classic(
+    def scores(
         self,
+        compute: Callable[..., Tensor],
         query: Tensor,
         key: Tensor,
         attention_mask: Tensor | None = None,
     ) -> Tensor:
-        """Replace `Attention.get_attention_scores`, of (B·H, Q, K) or a slice of it."""
+        """Return what `Attention.get_attention_scores` computes, of (B·H, Q, K) or a slice of it.
+
+        With the edits; and keep its inputs.
+        """
         count, editor = self.rows * self.attn.heads, self.processor.editor
-        if self.fused or sum(len(part) for part, _, _ in self.classic) >= count:
+        if (
+            self.fused is not None
+            or sum(len(part) for part, _, _ in self.classic) >= count
+        ):
             self._check_later(key)
-            return self._original(query, key, attention_mask)
+            return compute(query, key, attention_mask)
         self._check_keys(key)
         if editor is not None and len(query) != count:
             raise TraceError(
@@ -318,7 +319,7 @@ class _Tap:
             )
             query, key = query.flatten(0, 1), key.flatten(0, 1)
         self.classic.append((query, key, attention_mask))
-        p = self._original(query, key, attention_mask)
+        p = compute(query, key, attention_mask)
         if editor is not None and self.reads_text:
             event = self.event()
             assert event is not None
@@ -349,7 +350,7 @@ class _Tap:
 
     def event(self) -> AttentionEvent | None:
         """Return the event of the attention; None if there was none."""
-        if self.fused or not self.classic:
+        if self.fused is not None or not self.classic:
             return self.fused
         queries, keys, masks = zip(*self.classic, strict=True)
         processor = self.processor
@@ -371,6 +372,50 @@ class _Tap:
 # --- two ways to intercept the kernel ---
 
 
+_present = threading.local()  # its `tap` is that of the layer that runs in the thread
+_lock = threading.Lock()
+_count = 0  # of models with recording processors
+
+
+def _intercept(undo: Undo) -> None:
+    """Replace the kernel where diffusers looks it up, in `torch.nn.functional`, until undone."""
+    global _count
+    with _lock:
+        _count += 1
+        functional.scaled_dot_product_attention = _attend
+    undo(_release)
+
+
+def _release() -> None:
+    """Put the kernel back when no model has recording processors any more."""
+    global _count
+    with _lock:
+        _count -= 1
+        if not _count:
+            functional.scaled_dot_product_attention = _KERNEL
+
+
+def _attend(*args: Any, **kwargs: Any) -> Tensor:
+    """Replace the kernel: outside of a recorded layer it is called as it is."""
+    tap: _Tap | None = getattr(_present, "tap", None)
+    if tap is None or tap.overridden or not tap.processor.looks_up_kernel:
+        return _KERNEL(*args, **kwargs)
+    return tap.attend(*args, **kwargs)
+
+
+def _scores(
+    layer: Attention,
+    compute: Callable[..., Tensor],
+    *args: Any,
+    **kwargs: Any,
+) -> Tensor:
+    """Replace a layer's `get_attention_scores`: unless it is recorded, it is called as it is."""
+    tap = getattr(_present, "tap", None)
+    if tap is None or tap.attn is not layer:
+        return compute(*args, **kwargs)
+    return tap.scores(compute, *args, **kwargs)
+
+
 class _Mode(TorchFunctionMode):
     """The interception of processors that hold the kernel: torch asks at each of its functions."""
 
@@ -389,35 +434,14 @@ class _Mode(TorchFunctionMode):
         return call(*args, **(kwargs or {}))
 
 
-_present = threading.local()  # its `tap` is that of the layer that runs in the thread
-_lock = threading.Lock()
-_count = 0  # of layers that run, in all threads
+_HARMLESS = (_Mode, DeviceContext)
+_NO_MODE = nullcontext()
 
 
-def _intercept(tap: _Tap) -> None:
-    """Put the tap where diffusers looks the kernel up: in `torch.nn.functional`."""
-    global _count
-    _present.tap = tap
-    with _lock:
-        _count += 1
-        functional.scaled_dot_product_attention = _attend
-
-
-def _release(before: _Tap | None) -> None:
-    """Put the kernel back when no layer of any thread is intercepted."""
-    global _count
-    _present.tap = before
-    with _lock:
-        _count -= 1
-        if not _count:
-            functional.scaled_dot_product_attention = _KERNEL
-
-
-def _attend(*args: Any, **kwargs: Any) -> Tensor:
-    """Replace the kernel: other threads get it as it is."""
-    tap = getattr(_present, "tap", None)
-    attend = _KERNEL if tap is None else tap.attend
-    return attend(*args, **kwargs)
+def _mode_of(tap: _Tap) -> AbstractContextManager[Any]:
+    """Return the mode in which a processor runs: diffusers' own need none."""
+    needs_mode = not (tap.processor.looks_up_kernel or tap.overridden)
+    return _Mode(tap) if needs_mode else _NO_MODE
 
 
 # --- installation ---
@@ -445,6 +469,8 @@ def install(
                 "time on a pipeline: close it first, or wait until the other call has ended"
             )
         _check_backend(name, layer.processor)
+    if layers:
+        _intercept(undo)
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():
         recorder: Any = RecordingProcessor(
@@ -469,9 +495,11 @@ def install(
         for method, replacement in (
             ("get_processor", _original),
             ("set_processor", _set),
+            ("get_attention_scores", _scores),
         ):
-            before = getattr(layer, method)
-            undo(replace_method(layer, method, partial(replacement, layer, before)))
+            before = getattr(layer, method, None)
+            if before is not None:
+                undo(replace_method(layer, method, partial(replacement, layer, before)))
         installed[name] = recorder
     return installed
 

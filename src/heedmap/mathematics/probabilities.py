@@ -119,7 +119,10 @@ def fused(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *others: Any,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
     scale: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
@@ -132,15 +135,24 @@ def fused(
         The output (B, H, Q, d), and the log-sum (B, H, Q) in float32; None on other devices, and
         with a mask or autocast.
     """
-    tracked = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
-    arguments = (*others, *options.values())
-    plain = not any(isinstance(one, Tensor) or one for one in arguments)
-    if plain and query.ndim == 4 and not tracked:
+    is_tracked = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
+    has_options = bool(dropout_p or is_causal or any(options.values()))
+    is_plain = attn_mask is None and not has_options and not is_tracked
+    if is_plain and query.ndim == 4:
         kernel = _kernel(query, key, value, scale)
         if kernel is not None:
             return kernel(query, key, value, scale)
-    options["scale"] = scale
-    return scaled_dot_product_attention(query, key, value, *others, **options), None
+    output = scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask,
+        dropout_p,
+        is_causal,
+        scale=scale,
+        **options,
+    )
+    return output, None
 
 
 Kernel = Callable[[Tensor, Tensor, Tensor, float | None], tuple[Tensor, Tensor]]
@@ -164,15 +176,17 @@ def _kernel(
     return KERNELS.get((device, choice))
 
 
+# An overload, since torch would look for it among them each time.
+_FLASH_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+
+
 def _flash_on_cpu(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
-    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, False, attn_mask=None, scale=scale
-    )
+    return _FLASH_ON_CPU(query, key, value, 0.0, False, attn_mask=None, scale=scale)
 
 
 def _flash_on_cuda(
