@@ -54,13 +54,9 @@ class RunningMean:
         self.total = total
         self.weight = weight
 
-    def add(self, part: Tensor, passes: int) -> None:
-        """Add one of a step's passes. The tensor belongs to the mean from now on."""
-        self.merge(part / passes if passes > 1 else part, 1 / passes)
-
     def merge(self, total: Tensor, weight: float) -> None:
-        """Add a sum of parts with the sum of their weights. The tensor belongs to the mean."""
-        self.total = total if self.total is None else self.total.add_(total)
+        """Add a sum of parts with the sum of their weights."""
+        self.total = total.clone() if self.total is None else self.total.add_(total)
         self.weight += weight
 
     def value(self) -> Tensor:
@@ -88,21 +84,45 @@ class AttentionAccumulator:
     def add(
         self,
         image: int,
-        sites: Sequence[Site],
+        sites: Sequence[Sequence[Site]],
         p: Tensor,
         passes: int = 1,
     ) -> None:
-        """Add an image's probabilities (L, H, Q, K) in layers of one grid, which it may change."""
+        """Add an image's probabilities (N, H, Q, K) in layers of one grid.
+
+        Args:
+            image: its number.
+            sites: the layers of each pass of the model, N in all.
+            p: the probabilities, pass by pass.
+            passes: the number of the passes of a step.
+        """
+        names = [tuple(site.layer for site in part) for part in sites]
+        if len(names) > 1 and "step" not in self.keep and len({*names}) == 1:
+            total = p.unflatten(0, (len(names), -1)).sum(dim=0)
+            self._add(image, sites[0], total, len(names) / passes, passes)
+            return
+        parts = p.split([len(part) for part in names]) if len(names) > 1 else [p]
+        for part, values in zip(sites, parts, strict=True):
+            self._add(image, part, values, 1 / passes, passes)
+
+    def _add(
+        self,
+        image: int,
+        sites: Sequence[Site],
+        p: Tensor,
+        weight: float,
+        passes: int,
+    ) -> None:
+        """Add a sum (L, H, Q, K) of passes, whose number is `weight` times that of a step."""
         step = sites[0].step if "step" in self.keep else 0
+        names = ("",)
         if "layer" in self.keep:
             names = tuple(site.layer for site in sites)
-            self._means[image, names, step].add(p, passes)
-            return
-        total = p.sum(dim=0)
-        total = regrid(total, sites[0].grid, self.mean_grid)[None]
-        weight = len(p) / passes
-        total = total / passes if passes > 1 else total
-        self._means[image, ("",), step].merge(total, weight)
+        else:
+            weight = weight * len(p)
+            p = regrid(p.sum(dim=0), sites[0].grid, self.mean_grid)[None]
+        p = p / passes if passes > 1 else p
+        self._means[image, names, step].merge(p, weight)
 
     def mean(self, image: int, layer: str, steps: Iterable[int]) -> Tensor:
         """Return the means (S, H, Q, K) of a layer ("" where layers are averaged) at these steps.

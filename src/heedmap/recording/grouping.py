@@ -1,12 +1,13 @@
-"""The sums of one record. Layers of one shape are computed together when a pass of the model ends.
+"""The sums of one record. Layers of one shape are computed together, those of several passes, too.
 
 A small batch on a GPU waits for the host, so that few large operations cost less than many small
-ones. Queries and keys of the pass are held until then, up to `MAX_HELD` bytes. On a CPU, layers of
-more probabilities than stay in its cache are computed one after the other, as they run.
+ones. Queries and keys are held until then, of at most `MAX_PASSES` passes and `MAX_HELD` bytes. On
+a CPU, layers of more probabilities than stay in its cache are computed one after the other, as
+they run.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,9 @@ from heedmap.recording.accumulation import (
 from heedmap.recording.refining import RefinedMaps
 
 MAX_HELD = 2**28
-"""Bytes of queries and keys of one image that are held by reference within a pass."""
+"""Bytes of queries and keys that are held by reference."""
+MAX_PASSES = 4
+"""Passes of the model whose queries and keys are held."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +39,13 @@ class _Layer:
         site: the layer at a step; None of an attention along which maps are propagated.
         grid: (h, w) of the layer.
         row: the attention.
+        model_pass: the number of the pass among those that are held.
     """
 
     site: Site | None
     grid: tuple[int, int]
     row: RowAttention
+    model_pass: int
 
 
 class RecordSums:
@@ -68,12 +73,28 @@ class RecordSums:
         self.refined = refined
         self._held: defaultdict[int, list[_Layer]] = defaultdict(list)
         self._bytes: defaultdict[int, int] = defaultdict(int)
+        self._passes_held = 0
+        self._is_full = False
         self._of_text = of_text
         self.passes = 1
 
     @property
     def _keeps_heads(self) -> bool:
         return self.sums is not None and "head" in self.sums.keep
+
+    def begin_pass(self, passes: int) -> None:
+        """Begin one of the `passes` of a step."""
+        if passes != self.passes:
+            self.compute()
+        self.passes = passes
+
+    def end_pass(self) -> None:
+        """End a pass; compute the layers that wait, if those of the next one may be too many."""
+        self._passes_held += 1
+        largest = max(self._bytes.values(), default=0)
+        is_next_too_large = largest * (1 + 1 / self._passes_held) > MAX_HELD
+        if self._is_full or is_next_too_large or self._passes_held == MAX_PASSES:
+            self.compute()
 
     def add(self, image: int, event: AttentionEvent, number: int) -> None:
         """Add an image's attention in a layer, in one row of the batch, with its edits."""
@@ -92,12 +113,20 @@ class RecordSums:
             p = self._row_probabilities(row, self.tokens[image])
             self._add_now(image, event.site, p)
             return
-        self._held[image].append(_Layer(event.site, event.site.grid, row))
-        size = row.query.shape[0] * row.query.shape[1] * len(self.tokens[image])
-        self._bytes[image] += event.query.nbytes + event.key.nbytes
-        on_cpu = row.query.device.type == "cpu"
-        if (on_cpu and size > CACHED) or self._bytes[image] > MAX_HELD:
+        layer = _Layer(event.site, event.site.grid, row, self._passes_held)
+        self._hold(image, layer, event)
+        heads, positions, _ = row.query.shape
+        size = heads * positions * len(self.tokens[image])
+        if size > CACHED and row.query.device.type == "cpu":
             self.compute(image)
+
+    def _hold(self, image: int, layer: _Layer, event: AttentionEvent) -> None:
+        self._held[image].append(layer)
+        # A row is a view, which keeps those of all rows.
+        self._bytes[image] += event.query.nbytes + event.key.nbytes
+        if self._bytes[image] > MAX_HELD:
+            self.compute(image)
+            self._is_full = True
 
     def add_probabilities(self, image: int, site: Site, p: Tensor) -> None:
         """Add an image's probabilities (H, Q, K) of its tokens in a layer at once."""
@@ -105,8 +134,10 @@ class RecordSums:
         self._add_now(image, site, p if self._keeps_heads else p.mean(0, keepdim=True))
 
     def _add_now(self, image: int, site: Site, p: Tensor) -> None:
-        maps = self._record(image, [site], p[None])
+        if self.sums is not None:
+            self.sums.add(image, [[site]], p[None], self.passes)
         if self.refined is not None:
+            maps = _mean_of_heads(p[None])
             self.refined.add(image, maps, site.grid, self.passes)
 
     def propagate(
@@ -120,13 +151,14 @@ class RecordSums:
         if self.refined is None:
             return
         row = event.row(number, values=False)
-        self._held[image].append(_Layer(None, grid, row))
-        self._bytes[image] += row.query.nbytes + row.keys.nbytes
-        if self._bytes[image] > MAX_HELD:
-            self.compute(image)
+        self._hold(image, _Layer(None, grid, row, self._passes_held), event)
 
+    @torch.no_grad()
     def compute(self, image: int | None = None) -> None:
         """Compute the layers that wait, of an image or of all images."""
+        if image is None:
+            self._passes_held = 0
+            self._is_full = False
         for number in [*self._held] if image is None else [image]:
             layers = self._held.pop(number, [])
             self._bytes.pop(number, None)
@@ -140,22 +172,15 @@ class RecordSums:
                 self._compute(image, held)
             return
         tokens = self.tokens[image]
-        groups: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
         text = [layer for layer in held if layer.site is not None]
-        for number, layer in enumerate(text):
-            groups[_shape(layer)].append(number)
         order: list[int] = []
         maps: list[tuple[Tensor, tuple[int, int]]] = []
-        for numbers in groups.values():
-            size = _size(text[numbers[0]].row, len(tokens))
-            count = max(1, max_together(device) // size)
-            for at in range(0, len(numbers), count):
-                part = numbers[at : at + count]
-                layers = [text[number] for number in part]
-                p = self._probabilities([layer.row for layer in layers], tokens)
-                sites = [layer.site for layer in layers if layer.site is not None]
-                order.extend(part)
-                maps.append((self._record(image, sites, p), layers[0].grid))
+        for numbers in _groups(text, len(tokens)):
+            layers = [text[number] for number in numbers]
+            p = self._probabilities([layer.row for layer in layers], tokens)
+            self._record(image, layers, p)
+            order.extend(numbers)
+            maps.append((_mean_of_heads(p), layers[0].grid))
         if self.refined is None:
             return
         if len(text) == len(held):
@@ -199,12 +224,44 @@ class RecordSums:
             return row.probabilities(tokens)
         return mean_over_heads(row, tokens)
 
-    def _record(self, image: int, sites: Sequence[Site], p: Tensor) -> Tensor:
-        """Add probabilities (L, H, Q, K) to the means; return the maps (L, Q, K)."""
-        maps = p[:, 0] if p.shape[1] == 1 else p.mean(dim=1)
-        if self.sums is not None:
-            self.sums.add(image, sites, p, self.passes)
-        return maps
+    def _record(self, image: int, layers: Sequence[_Layer], p: Tensor) -> None:
+        """Add probabilities (L, H, Q, K) to the means, pass by pass."""
+        if self.sums is None:
+            return
+        sites: defaultdict[int, list[Site]] = defaultdict(list)
+        for layer in layers:
+            assert layer.site is not None
+            sites[layer.model_pass].append(layer.site)
+        self.sums.add(image, [*sites.values()], p, self.passes)
+
+
+def _mean_of_heads(p: Tensor) -> Tensor:
+    """Return maps (L, Q, K) of probabilities (L, H, Q, K)."""
+    return p[:, 0] if p.shape[1] == 1 else p.mean(dim=1)
+
+
+def _groups(layers: Sequence[_Layer], tokens: int) -> Iterator[list[int]]:
+    """Yield the numbers of layers to compute together: of one shape, and whole passes if they fit.
+
+    So the layers of each group are the same in every pass.
+    """
+    passes: defaultdict[tuple[object, ...], defaultdict[int, list[int]]]
+    passes = defaultdict(lambda: defaultdict(list))
+    for number, layer in enumerate(layers):
+        passes[_shape(layer)][layer.model_pass].append(number)
+    for of_shape in passes.values():
+        first = layers[next(iter(of_shape.values()))[0]].row
+        most = max(1, max_together(first.query.device.type) // _size(first, tokens))
+        group: list[int] = []
+        for numbers in of_shape.values():
+            if group and len(group) + len(numbers) > most:
+                yield group
+                group = []
+            group = [*group, *numbers]
+            while len(group) > most:
+                yield group[:most]
+                group = group[most:]
+        yield group
 
 
 def _size(row: RowAttention, tokens: int) -> int:

@@ -104,6 +104,7 @@ class Probe:
             finish = partial(self._finish, layers[name])
             record_activations(layers[name], finish, undo, self.joint)
 
+    @torch.no_grad()
     def record(self, recorder: Recorder, event: AttentionEvent) -> None:
         """Look at a layer's attention, for all rows of the batch."""
         call = recorder.call

@@ -29,12 +29,13 @@ from heedmap.recording.calls import Call
 from heedmap.recording.concepts import ConceptKeys, ConceptStreams
 from heedmap.recording.grouping import RecordSums
 from heedmap.recording.refining import (
+    PROPAGATION_LAYERS,
     RefinedMaps,
     coarsened,
     evenly_chosen,
-    is_propagated,
     middle_grid,
     propagation_layers,
+    propagation_steps,
 )
 from heedmap.text.concepts import checked_concepts
 from heedmap.text.words import TokenKind, TokenTable
@@ -250,7 +251,7 @@ class Recorder:
             self._streams.begin()
         for name, record in self.records.items():
             for sums in record.all_sums:
-                sums.passes = passes
+                sums.begin_pass(passes)
             branch = name if name == "negative" else "conditional"
             record.block = next(iter(call.blocks.get(branch, ())), None)
             if record.block is None:
@@ -269,6 +270,7 @@ class Recorder:
             record.timesteps.setdefault(step, call.schedule.timesteps[call.done])
             record.passes[step] += 1
 
+    @torch.no_grad()
     def __call__(self, event: AttentionEvent) -> None:
         """Add the attention of a layer that attends to the text, in all rows."""
         for name, record in self.records.items():
@@ -323,7 +325,7 @@ class Recorder:
         name = event.layer
         if name not in self.propagating:
             return
-        if not is_propagated(event.site.step, event.site.steps):
+        if event.site.step not in propagation_steps(event.site.steps):
             return
         grid = self.propagating[name]
         rows, _, queries, _ = event.query.shape
@@ -347,10 +349,10 @@ class Recorder:
                         sums.propagate(image, event, first + image, grid)
 
     def end_pass(self) -> None:
-        """End a pass: compute the layers that wait."""
+        """End a pass."""
         for record in self.records.values():
             for sums in record.all_sums:
-                sums.compute()
+                sums.end_pass()
 
     def end_step(self) -> None:
         """Begin to record again: the scheduler was called."""
@@ -366,6 +368,7 @@ class Recorder:
         current = None if record is None else record.current
         if current is None or current.refined is None:
             return {}
+        current.compute()
         maps: dict[int, dict[int, np.ndarray]] = {}
         for image, tokens in current.tokens.items():
             planes = np.moveaxis(current.refined.current(image), -1, 0)
@@ -377,6 +380,9 @@ class Recorder:
     def end(self) -> None:
         """End the call, and release the text states."""
         self.call.end()
+        for record in self.records.values():
+            for sums in record.all_sums:
+                sums.compute()
         keys = self._concept_keys
         self._concept_keys = self._streams = None
         if keys is not None:
@@ -435,6 +441,7 @@ class Recorder:
             raise NothingRecordedError(
                 f"nothing of the {name} branch was recorded: {why}"
             )
+        record.sums.compute()
         layers, arrays = self._means(record, image)
         refined = record.sums.refined
         h, w = call.latent
@@ -519,7 +526,8 @@ def _propagating(call: Call, self_layers: Iterable[str]) -> dict[str, GridShape]
     """Return the layers along which maps are propagated, with their grids."""
     family = call.family
     if family.is_joint:
-        return {name: call.grids[name] for name in evenly_chosen([*call.grids])}
+        chosen = evenly_chosen([*call.grids], PROPAGATION_LAYERS)
+        return {name: call.grids[name] for name in chosen}
     grids = {name: family.grid(name, call.latent) for name in self_layers}
     return {name: grids[name] for name in propagation_layers(grids, call.grids)}
 

@@ -236,6 +236,7 @@ class Trace:
         self._predicted: Tensor | None = None
         self._probe = probe
         self._observers = observers
+        self._observers_of_call: Sequence[Observer] = ()
         if edits and steering is None:
             steering = Steering({})
         self._rules = {} if steering is None else steering.rules
@@ -554,6 +555,10 @@ class Trace:
             )
         self._make_rules(call, encoding)
         self._recorders.append(recorder)
+        of_call: list[Observer] = [recorder]
+        if self._probe is not None:
+            of_call.append(partial(self._probe.record, recorder))
+        self._observers_of_call = [*of_call, *self._observers]
         hooks.install_self_attention(recorder.propagating, self._propagate)
         return call
 
@@ -591,13 +596,8 @@ class Trace:
 
     def _observe(self, event: AttentionEvent) -> None:
         """Give the observers the event of a layer that attends to the text."""
-        recorder = self._recorders[-1]
-        recorder.call.check_shape(event)
-        with torch.no_grad():
-            recorder(event)
-            if self._probe is not None:
-                self._probe.record(recorder, event)
-        for observer in self._observers:
+        self._recorders[-1].call.check_shape(event)
+        for observer in self._observers_of_call:
             observer(event)
 
     @torch.no_grad()
