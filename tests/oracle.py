@@ -28,6 +28,7 @@ from diffusers import (
     FluxTransformer2DModel,
     QwenImageTransformer2DModel,
     SD3Transformer2DModel,
+    ZImageTransformer2DModel,
 )
 from diffusers.models.attention_processor import (
     Attention,
@@ -267,6 +268,7 @@ JOINT = (
     Flux2Transformer2DModel,
     QwenImageTransformer2DModel,
     CogView4Transformer2DModel,
+    ZImageTransformer2DModel,
 )
 PARTS = ("query", "key", "value", "attn_mask")
 
@@ -313,6 +315,7 @@ class LayerRun:
     key: Tensor
     value: Tensor
     mask: Tensor | None
+    lengths: Sequence[int]  # of the rows' own texts, where they are unlike
     output: tuple[Tensor, Tensor | None]  # of image and text
     plain: tuple[Tensor, Tensor | None]  # by diffusers' processor
 
@@ -368,11 +371,15 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
     cache skipped it, is left out.
     """
     model, tokens, passes, computed = denoiser(pipe), [0], [-1], set()
-    is_joint = isinstance(model, JOINT)
+    is_joint, positions, lengths = isinstance(model, JOINT), [None], []
 
     def begin(_, args, kwargs):
         passes[0] += 1
-        if is_joint:
+        if isinstance(model, ZImageTransformer2DModel):  # texts and latents are in lists
+            lengths[:] = [-(-len(text) // 32) * 32 for text in args[2]]
+            tokens[0] = max(lengths)
+            positions[0] = args[0][0][0].numel() // 4
+        elif is_joint:
             tokens[0] = kwargs["encoder_hidden_states"].shape[1]
 
     @torch.no_grad()
@@ -380,7 +387,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         if layer not in computed:
             return
         text = kwargs.get("encoder_hidden_states", args[1] if len(args) > 1 else None)
-        is_single = is_joint and name.startswith("single_")
+        is_single = is_joint and name.startswith(("single_", "layers."))
         count = tokens[0] if is_single or (is_joint and text is not None) else 0
         if text is None and not is_single and not alone:
             computed.discard(layer)
@@ -396,17 +403,21 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         query, key, value = (call.given[part].double() for part in PARTS[:3])
         mask = call.mask
         if count:
-            last = isinstance(model, SD3Transformer2DModel)  # there the text follows the image
+            # There the text follows the image, with Z-Image's padding of it.
+            last = isinstance(model, SD3Transformer2DModel | ZImageTransformer2DModel)
             order = torch.arange(key.shape[2]).roll(count if last else 0)
-            key, value, query = key[:, :, order], value[:, :, order], query[:, :, order[count:]]
+            image = order[count:][: positions[0]]
+            key, value, query = key[:, :, order], value[:, :, order], query[:, :, image]
             if mask is not None:
                 mask = mask[..., order]
-                mask = mask[..., order[count:], :] if mask.shape[-2] > 1 else mask
+                mask = mask[..., image, :] if mask.shape[-2] > 1 else mask
 
         def parts(output):
             if isinstance(output, tuple):
                 return output
-            return (output[:, count:], output[:, :count]) if is_single else (output, None)
+            if not is_single:
+                return output, None
+            return output[:, image], output[:, order[:count]]
 
         act(
             LayerRun(
@@ -418,6 +429,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
                 key=key,
                 value=value,
                 mask=mask,
+                lengths=[*lengths],
                 output=parts(output),
                 plain=parts(plain),
             )
@@ -453,6 +465,9 @@ class Shares(dict[str, list[np.ndarray]]):
 
     def add(self, run: LayerRun) -> None:
         p = run.attention()[..., : run.tokens]
+        for row, length in zip(p, run.lengths, strict=False):
+            assert not row[..., length:].any()
+            row[..., length:] = torch.nan  # no token of the row
         self.setdefault(run.name, []).append(p.numpy())
         self.passes.setdefault(run.name, []).append(run.number)
         self.near[run.name] = max(run.near, self.near.get(run.name, 0.0))
@@ -613,16 +628,18 @@ def block_calls(pipe):
     calls, texts, handles = [], [], []
 
     def begin(_, args, kwargs):
-        texts.append(kwargs["encoder_hidden_states"])
+        texts.append(kwargs.get("encoder_hidden_states"))
 
     def keep(block, args, kwargs, name):
         given = inspect.signature(block.forward).bind(*args, **kwargs).arguments
+        if name == "layers.0":  # behind the image; before it the text is refined
+            texts[-1] = given["x"][:, 32:]
         calls.append((name, len(texts) - 1, dict(given)))
 
     model = denoiser(pipe)
     handles.append(model.register_forward_pre_hook(begin, with_kwargs=True))
     for name, block in model.named_modules():
-        if re.fullmatch(r"(single_)?transformer_blocks\.\d+", name):
+        if re.fullmatch(r"((single_)?transformer_blocks|layers)\.\d+", name):
             hook = partial(keep, name=name)
             handles.append(block.register_forward_pre_hook(hook, with_kwargs=True))
     try:
@@ -634,6 +651,8 @@ def block_calls(pipe):
 
 def project(double, states):
     """The text states as the first block is given them."""
+    if hasattr(double, "cap_embedder"):
+        return states
     if hasattr(double, "txt_in"):
         return double.txt_in(double.txt_norm(states))
     if hasattr(double, "context_embedder"):
@@ -643,7 +662,7 @@ def project(double, states):
 
 def row_in_float64(given, row):
     """One row of a block's arguments."""
-    rows = len(given["hidden_states"])
+    rows = len(next(iter(given.values())))
 
     def double(value):
         if isinstance(value, tuple):  # rotations, of no row
@@ -661,7 +680,11 @@ def row_in_float64(given, row):
 def replace_text(given, concepts, tokens, family):
     """The arguments of a block with the concepts for its text of so many tokens."""
     given, count = dict(given), concepts.shape[1]
-    if given.get("encoder_hidden_states") is None:
+    if family == "zimage":
+        image, places = given["x"][:, :32], given["freqs_cis"][:, :33]
+        given["x"] = torch.cat([image, concepts], dim=1)
+        given["freqs_cis"] = torch.cat([places, *[places[:, 32:]] * (count - 1)], dim=1)
+    elif given.get("encoder_hidden_states") is None:
         given["hidden_states"] = torch.cat([concepts, given["hidden_states"][:, tokens:]], dim=1)
     else:
         given["encoder_hidden_states"] = concepts
@@ -671,7 +694,7 @@ def replace_text(given, concepts, tokens, family):
     if family == "qwen":
         image, text = given["image_rotary_emb"]
         given["image_rotary_emb"] = image, text[:1].repeat(count, 1)
-    elif family not in ("sd3", "sd35", "cogview4"):
+    elif family not in ("sd3", "sd35", "cogview4", "zimage"):
         given["image_rotary_emb"] = tuple(
             torch.cat([one[:1].repeat(count, 1), one[tokens:]]) for one in given["image_rotary_emb"]
         )
@@ -697,12 +720,14 @@ def joint_concepts(pipe, family, calls, texts, states, places, row):
         with Kernel() as own:
             after = double.get_submodule(name)(**replace_text(given, concepts, tokens, family))
         if isinstance(after, torch.Tensor):
-            concepts = after[:, :count]
+            concepts = after[:, -count:] if family == "zimage" else after[:, :count]
         else:
             concepts = after[1] if family == "cogview4" else after[0]
         image, theirs = slice(tokens, None), slice(count)
         if family in ("sd3", "sd35"):  # the text follows the image
             image, theirs = slice(-tokens), slice(-count, None)
+        if family == "zimage":  # of 48×80 pixels
+            image, theirs = slice(15), slice(-count, None)
         query, key = prompt.given["query"][:, :, image], prompt.given["key"]
         both = torch.cat([key, own.given["key"][:, :, theirs]], dim=2)
         scores = query @ both.mT * query.shape[-1] ** -0.5
@@ -710,7 +735,7 @@ def joint_concepts(pipe, family, calls, texts, states, places, row):
             mask = prompt.mask.expand(-1, -1, key.shape[2], -1)
             scores[..., : key.shape[2]] += mask[:, :, image]
         p = scores.softmax(-1)[0, :, :, key.shape[2] :]
-        layer = f"{name}.attn1" if family == "cogview4" else f"{name}.attn"
+        layer = f"{name}." + {"cogview4": "attn1", "zimage": "attention"}.get(family, "attn")
         shares[layer].append(torch.stack([p[..., one].sum(-1) for one in places], dim=-1))
         image = prompt.given["output"][0, :, image].transpose(0, 1).flatten(1)
         text = own.given["output"][0, :, theirs].transpose(0, 1).flatten(1)

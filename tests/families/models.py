@@ -55,6 +55,8 @@ from diffusers import (
     StableDiffusionXLPipeline,
     T2IAdapter,
     UNet2DConditionModel,
+    ZImagePipeline,
+    ZImageTransformer2DModel,
 )
 from making import letter_qwen, letter_t5, letter_tokenizer, random_pixart
 from oracle import denoiser
@@ -682,6 +684,30 @@ def cogview4(kind=CogView4Pipeline) -> DiffusionPipeline:
     )
 
 
+def zimage(kind=ZImagePipeline) -> DiffusionPipeline:
+    """Tongyi-MAI/Z-Image."""
+    torch.manual_seed(16)
+    transformer = ZImageTransformer2DModel(
+        in_channels=4,  # 16
+        dim=48,  # 3840
+        n_layers=3,  # 30
+        n_refiner_layers=1,  # 2
+        n_heads=3,  # 30
+        n_kv_heads=3,  # 30
+        cap_feat_dim=16,  # 2560
+        axes_dims=[4, 4, 8],  # [32, 48, 48]
+    )
+    for padding in (transformer.x_pad_token, transformer.cap_pad_token):
+        torch.nn.init.normal_(padding)
+    return kind(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
+        vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
+        text_encoder=Qwen3ForCausalLM(Qwen3Config(**language(16, 3))).eval().model,
+        tokenizer=letter_qwen(),
+    )
+
+
 class OneLayer(UNet2DConditionModel):
     """Of its layers one cross-attention alone runs: a pass is cheap, to run and to compile.
 
@@ -942,6 +968,7 @@ TABLE: dict[str, Family] = {
     "dev2": joint(dev2, ALONE, 230, negative=False, red=(222, 223)),
     "qwen": joint(qwen, APART, 12, call=TRUE, red=(1, 2), masks_padding=True),
     "cogview4": joint(cogview4, APART, 16, call=SCALE, red=(11, 12)),
+    "zimage": joint(zimage, GUIDED[::-1], 64, call=SCALE, red=(4, 5)),
 }  # fmt: skip
 FAMILIES = {name: row.make for name, row in TABLE.items() if not row.is_joint}
 FAMILIES |= {"short": short, "least": least}

@@ -80,6 +80,8 @@ def unguided(family, **more):
     call = {"max_sequence_length": row.call["max_sequence_length"] + 16}
     if family in ("sd3", "sd35", "chroma", "klein", "cogview4"):
         call["guidance_scale"] = 1.0
+    if family == "zimage":
+        call["guidance_scale"] = 0.0
     return call | {"width": 48, "height": 80} | more
 
 

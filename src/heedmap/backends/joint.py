@@ -5,7 +5,8 @@ recording has the rows of the image's queries and the columns of the text's keys
 all attention, that to the image included: a row sums to less than 1.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 import torch
@@ -23,11 +24,13 @@ class JointFamily(Transformer):
 
     Attributes:
         text_first: whether the text precedes the image among the keys.
+        block_input: the argument of a block with the image's states, or with those of both.
     """
 
     is_joint = True
     windows = DEFAULT_JOINT_WINDOWS
     text_first: bool
+    block_input = "hidden_states"
 
     @property
     def matches_flow(self) -> bool:
@@ -67,7 +70,7 @@ class JointFamily(Transformer):
             raise TraceError(
                 "concepts cannot be recorded with an image prompt: leave one out"
             )
-        rows = len(arguments["hidden_states"])
+        rows = len(arguments[self.block_input])
         changed = _unmasked(arguments)
         for name, value in changed.items():
             if isinstance(value, Tensor) and len(value) == rows:
@@ -75,8 +78,8 @@ class JointFamily(Transformer):
         if options:  # a mask of the user's is of the prompt's tokens
             changed["joint_attention_kwargs"] = _unmasked(options)
         if changed.get("encoder_hidden_states") is None:  # joined by the model
-            image = changed["hidden_states"][:, -positions:]
-            changed["hidden_states"] = torch.cat([text, image], dim=1)
+            image = changed[self.block_input][:, -positions:]
+            changed[self.block_input] = torch.cat([text, image], dim=1)
         else:
             changed["encoder_hidden_states"] = text
         return changed
@@ -155,6 +158,27 @@ def _unmasked(values: Arguments) -> dict[str, Any]:
     """Return arguments by name, with None for masks."""
     names = [name for name in values if name.endswith("mask")]
     return {**values, **dict.fromkeys(names)}
+
+
+class KeptStates:
+    """Text states made of what the model is given, the same tensor for the same tensors.
+
+    So they are not compared again in each pass, for which the host would wait for the device.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[list[Tensor], list[int], Tensor]] = []
+
+    def of(self, given: Sequence[Tensor], make: Callable[[], Tensor]) -> Tensor:
+        """Return the text states that `make` has made of tensors which nobody has written to."""
+        versions = [-1 if one.is_inference() else one._version for one in given]
+        for tensors, before, states in self._kept:
+            is_same = len(tensors) == len(given) and all(map(is_, tensors, given))
+            if is_same and before == versions and -1 not in versions:
+                return states
+        states = make()
+        self._kept = [*self._kept[-3:], ([*given], versions, states)]
+        return states
 
 
 _MARK = "\ue000"  # a character that no template holds

@@ -22,6 +22,7 @@ from heedmap.backends import (
     sana,
     sd3,
     unet,
+    zimage,
 )
 from heedmap.backends.base import Family, modules_of, parameters
 from heedmap.checks import as_ordered_list, check_int
@@ -40,6 +41,7 @@ FAMILIES: tuple[type[Family], ...] = (
     flux2.Flux2,
     qwen.QwenImage,
     cogview4.CogView4,
+    zimage.ZImage,
 )
 UNSERVED = {
     "ModularPipeline": "encodes its prompt inside its blocks, where heedmap cannot see it",
@@ -49,6 +51,10 @@ UNSERVED = {
         "passes the strength of the noise to its UNet in place of a timestep"
     ),
     "QwenImageLayeredPipeline": "draws several layers, one image each",
+    "ZImageOmniPipeline": (
+        "splits its prompt at images of yours, and puts their positions beside those of the image "
+        "that it draws"
+    ),
     **dict.fromkeys(
         [
             "StableDiffusionAttendAndExcitePipeline",
@@ -187,11 +193,14 @@ def control_reads_text(pipe: Any) -> bool:
 # --- the size of its images ---
 
 
+_DEFAULT_CELLS = 128  # of an image of 1024 pixels, where the model does not say
+
+
 def default_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
     cells = getattr(pipe, "default_sample_size", None)
-    cells = cells or family.model.config.sample_size
+    cells = cells or getattr(family.model.config, "sample_size", _DEFAULT_CELLS)
     if isinstance(cells, int):
         cells = (cells, cells)
     h, w = cells

@@ -151,7 +151,10 @@ class RecordingProcessor:
         **kwargs: Any,
     ) -> Tensor:
         """Run the original processor."""
-        tap = _Tap(self, attn, hidden_states.shape, _text_states(attn, args, kwargs))
+        text = _text_states(attn, args, kwargs)
+        if text is hidden_states:  # both are joined before, as in Lumina 2
+            text = None
+        tap = _Tap(self, attn, hidden_states.shape, text)
         with tap:
             output = self.original(attn, hidden_states, *args, **kwargs)
         event = tap.event()

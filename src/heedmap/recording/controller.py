@@ -121,7 +121,7 @@ class RowEdits:
         image = scaled_dot_product_attention(
             row.query,
             row.image_keys,
-            take(values, row.layout.positions),
+            take(values, row.layout.image_keys),
             attn_mask=None if mask is None else mask.to(values),
             scale=row.scale,
         )
@@ -207,7 +207,7 @@ class AttentionController:
         key: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the queries and keys (B, H, …) of a layer, the image's of some the sources'."""
-        sources = self._sources(site, layout, query, key)
+        sources = self._sources(site, layout, query)
         if not sources:
             return query, key
         rows = tuple(sources.get(row, row) for row in range(len(query)))
@@ -224,12 +224,10 @@ class AttentionController:
         site: Site,
         layout: Layout,
         query: Tensor,
-        key: Tensor,
     ) -> dict[int, int]:
         """Return for each row whose image's queries and keys are another's the row of that one."""
         steering = self.steering
-        tokens = layout.row(0).tokens
-        cells = query.shape[2] - take(key[0], tokens).shape[1]
+        cells = take(query[0], layout.row(0).positions).shape[1]
         if cells > steering.max_self_cells:
             return {}
         sources: dict[int, int] = {}
