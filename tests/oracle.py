@@ -437,7 +437,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
 
     handles = [model.register_forward_pre_hook(begin, with_kwargs=True)]
     for name, layer in model.named_modules():
-        if not hasattr(layer, "processor") or ".fuser." in name:
+        if not hasattr(layer, "processor") or ".fuser." in name or "context" in name:
             continue
         hook = partial(after, name)
         handles.append(layer.register_forward_hook(hook, with_kwargs=True))

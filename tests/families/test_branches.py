@@ -16,6 +16,7 @@ from families.checking import (
     BOTH,
     WHOLE,
     after_steps,
+    check,
     check_family,
     compare,
     count_passes,
@@ -115,13 +116,16 @@ def test_text_states_that_a_callback_changes_in_place_are_refused(load):
 LENGTHS = [(count, other) for count in (9, 10, 11) for other in (1, 17)]  # 15 to 17 tokens
 
 
+Z_IMAGE = [("zimage", *pair) for pair in ((12, 1), (12, 13), (13, 12))]  # 31 and 33 tokens
+
+
 def words(count, letters="bcdefghij"):
     return " ".join(letters[n % len(letters)] for n in range(count))
 
 
 @pytest.mark.parametrize(
     ("family", "count", "other"),
-    [*[("cogview4", *pair) for pair in LENGTHS], ("flux", 17, 1), ("qwen", 17, 1)],
+    [*[("cogview4", *pair) for pair in LENGTHS], ("flux", 17, 1), ("qwen", 17, 1), *Z_IMAGE],
 )
 def test_branches_of_unlike_length_are_told_apart(load, family, count, other):
     """On both sides of the multiples of 16 tokens to which CogView 4 pads each by itself."""
@@ -129,6 +133,16 @@ def test_branches_of_unlike_length_are_told_apart(load, family, count, other):
     recorder = check_family(load(family), family, words(count), **more)
     assert [len(maps.words) for maps in recorder.maps] == [count]
     assert [len(maps.words) for maps in recorder.negative_maps] == [other]
+
+
+def test_texts_of_a_list_are_told_apart(load):
+    """By their order where they are equal; past the truncation the prompt runs alone."""
+    pipe, prompts = load("zimage"), [words(12), PROMPT]
+    check_family(pipe, "zimage", prompts, negative_prompt=prompts[:], seeds=(1, 2))
+    more = TABLE["zimage"].arguments(2, cfg_truncation=0.1, seeds=(1, 2))
+    more["negative_prompt"] = [words(40), "at"]
+    call = lambda: paint(pipe, prompt=prompts, **more)  # noqa: E731
+    check(pipe, call, prompts, [GUIDED[::-1], ALONE])
 
 
 ALIKE = {  # texts that differ past the limit alone, and none

@@ -32,12 +32,13 @@ class LayerShapes:
         query: X·W_Q, (Q, H·d).
         key: E·W_K, (K, H·d); the values have the same shape.
         scores: those of one head, and so its probabilities: (Q, K), or (Q, K + Q) where the image's
-            keys share the softmax with the text's.
+            keys share the softmax with the text's. Z-Image's padding of the image has keys, too.
         output: Y, after the output projection: (Q, C).
         masked: the number of the prompt's K tokens that a mask hides, so that their probability is
             exactly 0; None without a mask.
-        image_key: X·W'_K, the image's keys, (Q, H·d); its values have the same shape. W'_K is W_K
-            in the single blocks of Flux. None where the text has a softmax of its own.
+        image_key: X·W'_K, the image's keys, (Q, H·d), more with padding; its values have the same
+            shape. W'_K is W_K in the single blocks of Flux. None where the text has a softmax of
+            its own.
         projected: whether the layer has an output projection; else Y has the heads side by side.
         part: the name of the layers that it belongs to, such as "early" or "single".
     """
@@ -82,8 +83,9 @@ class LayerShapes:
         if self.image_key is not None:
             key = "[K_h; K'_h]"
             value = "[V_h; V'_h]"
+            image = self.image_key[0]
             for name in ("K' = X·W'_K", "V' = X·W'_V"):
-                products.append((name, positions, channels, inner))
+                products.append((name, image, channels, inner))
         d = self.head_dim
         factor = f"·{self.scale:.6g}"
         if math.isclose(self.scale, d**-0.5, rel_tol=1e-6):
@@ -140,6 +142,8 @@ def layer_shapes(
         grid = family.grid(name, latent)
         positions = math.prod(grid)
         query = (positions, layer.inner_dim)
+        layout = family.layout(1, tokens, positions)
+        keys = (positions + layout.padding, layer.inner_dim)
         result.append(
             LayerShapes(
                 name=name,
@@ -150,10 +154,10 @@ def layer_shapes(
                 text=(tokens, _text_width(layer)),
                 query=query,
                 key=(tokens, getattr(layer, "inner_kv_dim", layer.inner_dim)),
-                scores=(positions, tokens + positions * family.is_joint),
+                scores=(positions, tokens + keys[0] * layout.joint),
                 output=(positions, layer.out_dim),
                 masked=masked,
-                image_key=query if family.is_joint else None,
+                image_key=keys if layout.joint else None,
                 projected=projection_of(layer) is not None,
                 part=parts.get(name, ""),
             )

@@ -98,7 +98,7 @@ class EncodingCall:
     ) -> None:
         self.family = family
         # Z-Image writes its template into the lists of texts that it is given.
-        self.arguments = {
+        self.arguments: Arguments = {
             name: list(value) if isinstance(value, list) else value
             for name, value in arguments.items()
         }
@@ -491,7 +491,8 @@ def watch(
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         if bound.arguments.get("prompt_embeds") is not None:
-            bound.arguments["prompt"] = None  # which Z-Image also takes, and does not read
+            # Z-Image takes both, and does not read the text.
+            bound.arguments["prompt"] = None
         if call is None or not bound.arguments.get("text_encoder_index"):
             call = EncodingCall(family, bound.arguments, repeats(bound.arguments))
         call.run(lambda: encode(*args, **kwargs))

@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import torch
+from diffusers import ZImageControlNetModel
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
@@ -183,10 +184,11 @@ def self_attention_layers(pipe: Any) -> dict[str, Attention]:
 def control_reads_text(pipe: Any) -> bool:
     """Return whether a pipeline has a ControlNet with attention of its own to the text."""
     net = modules_of(pipe).get("controlnet")
-    return net is not None and any(
+    # Z-Image's attends to text and image in one sequence.
+    return isinstance(net, ZImageControlNetModel) or any(
         getattr(layer, "is_cross_attention", False)
         or getattr(layer, "added_kv_proj_dim", None)
-        for layer in net.modules()
+        for layer in (() if net is None else net.modules())
     )
 
 

@@ -30,7 +30,7 @@ class ZImage(JointFamily):
 
     description = "a Z-Image pipeline"
     model_class = ZImageTransformer2DModel
-    block_lists = ("layers",)
+    block_lists = ("noise_refiner", "layers")
     block_input = "x"
     pads_to_longest = "right"
     lists_text = True
@@ -54,6 +54,10 @@ class ZImage(JointFamily):
     def latent_multiple(self) -> int:
         """The side of a patch, in cells, with which the pipelines call the model."""
         return 2
+
+    def reads_text(self, layer: Any) -> bool:
+        """Return whether a layer is of a main block; those before are of the image alone."""
+        return any(layer is block.attention for block in self.model.layers)
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latents, the scheduler's timestep and the text states of a pass."""
