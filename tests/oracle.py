@@ -17,6 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from diffusers import (
     DDIMScheduler,
     Flux2Transformer2DModel,
     FluxTransformer2DModel,
+    Lumina2Transformer2DModel,
     QwenImageTransformer2DModel,
     SD3Transformer2DModel,
     ZImageTransformer2DModel,
@@ -269,6 +271,7 @@ JOINT = (
     QwenImageTransformer2DModel,
     CogView4Transformer2DModel,
     ZImageTransformer2DModel,
+    Lumina2Transformer2DModel,
 )
 PARTS = ("query", "key", "value", "attn_mask")
 
@@ -371,7 +374,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
     cache skipped it, is left out.
     """
     model, tokens, passes, computed = denoiser(pipe), [0], [-1], set()
-    is_joint, positions, lengths = isinstance(model, JOINT), [None], []
+    is_joint, positions, lengths, orders = isinstance(model, JOINT), [None], [], []
 
     def begin(_, args, kwargs):
         passes[0] += 1
@@ -379,6 +382,11 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
             lengths[:] = [-(-len(text) // 32) * 32 for text in args[2]]
             tokens[0] = max(lengths)
             positions[0] = args[0][0][0].numel() // 4
+        elif isinstance(model, Lumina2Transformer2DModel):  # each row has text and image alone
+            own = kwargs["encoder_attention_mask"].sum(1).tolist()
+            tokens[0], each = max(own), kwargs["hidden_states"][0, 0].numel() // 4
+            rows = [[range(n), range(n + each, tokens[0] + each), range(n, n + each)] for n in own]
+            orders[:] = [[*chain(*row)] for row in rows]
         elif is_joint:
             tokens[0] = kwargs["encoder_hidden_states"].shape[1]
 
@@ -387,6 +395,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         if layer not in computed:
             return
         text = kwargs.get("encoder_hidden_states", args[1] if len(args) > 1 else None)
+        text = None if text is kwargs.get("hidden_states") else text  # Lumina 2 gives both twice
         is_single = is_joint and name.startswith(("single_", "layers."))
         count = tokens[0] if is_single or (is_joint and text is not None) else 0
         if text is None and not is_single and not alone:
@@ -402,6 +411,14 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
             return
         query, key, value = (call.given[part].double() for part in PARTS[:3])
         mask = call.mask
+
+        def align(x, dim=-2):  # each row of it: its text, what is hidden, and its image
+            if not orders or x is None or not count:
+                return x
+            pairs = zip(x, orders, strict=True)
+            return torch.stack([row.index_select(dim, torch.tensor(one)) for row, one in pairs])
+
+        query, key, value, mask = *map(align, (query, key, value)), align(mask, -1)
         if count:
             # There the text follows the image, with Z-Image's padding of it.
             last = isinstance(model, SD3Transformer2DModel | ZImageTransformer2DModel)
@@ -417,6 +434,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
                 return output
             if not is_single:
                 return output, None
+            output = align(output)
             return output[:, image], output[:, order[:count]]
 
         act(
@@ -632,8 +650,8 @@ def block_calls(pipe):
 
     def keep(block, args, kwargs, name):
         given = inspect.signature(block.forward).bind(*args, **kwargs).arguments
-        if name == "layers.0":  # behind the image; before it the text is refined
-            texts[-1] = given["x"][:, 32:]
+        if name == "layers.0":  # before which the text is refined; Z-Image's is behind the image
+            texts[-1] = given["x"][:, 32:] if "x" in given else given["hidden_states"]
         calls.append((name, len(texts) - 1, dict(given)))
 
     model = denoiser(pipe)
@@ -651,7 +669,7 @@ def block_calls(pipe):
 
 def project(double, states):
     """The text states as the first block is given them."""
-    if hasattr(double, "cap_embedder"):
+    if hasattr(double, "context_refiner"):
         return states
     if hasattr(double, "txt_in"):
         return double.txt_in(double.txt_norm(states))
@@ -694,6 +712,9 @@ def replace_text(given, concepts, tokens, family):
     if family == "qwen":
         image, text = given["image_rotary_emb"]
         given["image_rotary_emb"] = image, text[:1].repeat(count, 1)
+    elif family == "lumina2":
+        places = given["image_rotary_emb"]
+        given["image_rotary_emb"] = torch.cat([*[places[:, :1]] * count, places[:, tokens:]], dim=1)
     elif family not in ("sd3", "sd35", "cogview4", "zimage"):
         given["image_rotary_emb"] = tuple(
             torch.cat([one[:1].repeat(count, 1), one[tokens:]]) for one in given["image_rotary_emb"]
@@ -715,6 +736,12 @@ def joint_concepts(pipe, family, calls, texts, states, places, row):
             concepts, last = project(double, states.double()), number
         tokens, count = texts[number].shape[1], concepts.shape[1]
         given = row_in_float64(given, row)
+        if family == "lumina2":  # 15 positions behind the row's own text
+            seen = given["attention_mask"]
+            for part in ("hidden_states", "image_rotary_emb"):
+                given[part] = given[part] if seen is None else given[part][seen][None]
+            tokens = given["hidden_states"].shape[1] - 15
+            given["attention_mask"] = None
         with Kernel() as prompt:
             double.get_submodule(name)(**given)
         with Kernel() as own:

@@ -37,6 +37,8 @@ from diffusers import (
     HunyuanDiTPipeline,
     LatentConsistencyModelPipeline,
     LCMScheduler,
+    Lumina2Pipeline,
+    Lumina2Transformer2DModel,
     PixArtAlphaPipeline,
     QwenImagePipeline,
     QwenImageTransformer2DModel,
@@ -335,16 +337,21 @@ def letter_gemma() -> GemmaTokenizer:
     return GemmaTokenizer(vocab=vocabulary, merges=merges, add_bos_token=True)
 
 
+def gemma() -> Gemma2Model:
+    return Gemma2Model(
+        Gemma2Config(
+            vocab_size=len(letter_gemma()), hidden_size=24, intermediate_size=48,
+            num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=12,
+            initializer_range=0.5,
+        )
+    ).eval()  # fmt: skip
+
+
 def sana(kind=SanaPipeline, scheduler=None, **config) -> DiffusionPipeline:
     """Efficient-Large-Model/Sana_600M_512px_diffusers."""
     torch.manual_seed(12)
-    words, levels = letter_gemma(), 6
-    encoder = Gemma2Model(
-        Gemma2Config(
-            vocab_size=len(words), hidden_size=24, intermediate_size=48, num_hidden_layers=2,
-            num_attention_heads=2, num_key_value_heads=1, head_dim=12, initializer_range=0.5,
-        )
-    )  # fmt: skip
+    levels = 6
+    encoder = gemma()
     transformer = SanaTransformer2DModel(
         **{
             "in_channels": 4,  # 32
@@ -371,8 +378,8 @@ def sana(kind=SanaPipeline, scheduler=None, **config) -> DiffusionPipeline:
         decoder_layers_per_block=(1,) * levels, decoder_qkv_multiscales=((),) * levels,
     )  # fmt: skip
     return kind(
-        tokenizer=words,
-        text_encoder=encoder.eval(),
+        tokenizer=letter_gemma(),
+        text_encoder=encoder,
         vae=autoencoder.eval(),
         transformer=sharpened(transformer),
         scheduler=scheduler or FlowMatchEulerDiscreteScheduler(shift=3.0),
@@ -688,15 +695,9 @@ def zimage(kind=ZImagePipeline) -> DiffusionPipeline:
     """Tongyi-MAI/Z-Image."""
     torch.manual_seed(16)
     transformer = ZImageTransformer2DModel(
-        in_channels=4,  # 16
-        dim=48,  # 3840
-        n_layers=3,  # 30
-        n_refiner_layers=1,  # 2
-        n_heads=3,  # 30
-        n_kv_heads=3,  # 30
-        cap_feat_dim=16,  # 2560
-        axes_dims=[4, 4, 8],  # [32, 48, 48]
-    )
+        in_channels=4, dim=48, n_layers=3, n_refiner_layers=1,  # 16, 3840, 30, 2
+        n_heads=3, n_kv_heads=3, cap_feat_dim=16, axes_dims=[4, 4, 8],  # 30, 30, 2560, [32, 48, 48]
+    )  # fmt: skip
     for padding in (transformer.x_pad_token, transformer.cap_pad_token):
         torch.nn.init.normal_(padding)
     return kind(
@@ -705,6 +706,23 @@ def zimage(kind=ZImagePipeline) -> DiffusionPipeline:
         vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
         text_encoder=Qwen3ForCausalLM(Qwen3Config(**language(16, 3))).eval().model,
         tokenizer=letter_qwen(),
+    )
+
+
+def lumina2(kind=Lumina2Pipeline) -> DiffusionPipeline:
+    """Alpha-VLLM/Lumina-Image-2.0: two heads share their keys."""
+    torch.manual_seed(17)
+    transformer = Lumina2Transformer2DModel(
+        sample_size=8, in_channels=4, hidden_size=64, num_layers=3,  # 128, 16, 2304, 26
+        num_refiner_layers=1, num_attention_heads=4, num_kv_heads=2,  # 2, 24, 8
+        multiple_of=8, axes_dim_rope=(4, 4, 8), cap_feat_dim=24,  # 256, (32, 32, 32), 2304
+    )  # fmt: skip
+    return kind(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=6.0),
+        vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
+        text_encoder=gemma(),
+        tokenizer=letter_gemma(),
     )
 
 
@@ -969,6 +987,7 @@ TABLE: dict[str, Family] = {
     "qwen": joint(qwen, APART, 12, call=TRUE, red=(1, 2), masks_padding=True),
     "cogview4": joint(cogview4, APART, 16, call=SCALE, red=(11, 12)),
     "zimage": joint(zimage, GUIDED[::-1], 64, call=SCALE, red=(4, 5)),
+    "lumina2": joint(lumina2, APART, 220, call=SCALE, red=(142, 143, 144)),
 }  # fmt: skip
 FAMILIES = {name: row.make for name, row in TABLE.items() if not row.is_joint}
 FAMILIES |= {"short": short, "least": least}

@@ -27,6 +27,7 @@ from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning
 SOURCE, TARGET = "a red dog", "a red cup"  # of as many tokens for every tokenizer
 Rule = Callable[[Tensor, int, int], Tensor]
 """Of P (B, H, Q, K + N) of the images, the number of the pass and that of the text's tokens."""
+SOME = ["sd35", "flux", "chroma", "klein", "qwen", "cogview4", "zimage", "lumina2"]
 every_family = pytest.mark.parametrize("family", TABLE)
 
 
@@ -121,10 +122,7 @@ def test_weights_and_edits_equal_the_definition(load, family):
 
 @pytest.mark.parametrize(
     "family",
-    [
-        *["sd1", "sigma", "hunyuan", "sd3", "sd35", "flux", "chroma"],
-        *["klein", "qwen", "cogview4", "zimage"],
-    ],
+    ["sd1", "sigma", "hunyuan", "sd3", *SOME],
 )
 def test_a_rule_that_changes_nothing_gives_the_plain_image(load, family):
     row, pipe, prompts = TABLE[family], load(family), ["a red dog at", "at"]
@@ -210,9 +208,7 @@ def confine(p, tokens, strength):
     return (p.log() + bias).softmax(-1)
 
 
-@pytest.mark.parametrize(
-    "family", ["sd35", "flux", "chroma", "klein", "qwen", "cogview4", "zimage"]
-)
+@pytest.mark.parametrize("family", SOME)
 def test_rules_of_a_joint_softmax_equal_the_definition(load, family):
     """A bias acts first, then weights; a rule of one's own is given the text alone."""
     row, pipe = TABLE[family], load(family)
@@ -242,9 +238,11 @@ def test_rules_of_a_joint_softmax_equal_the_definition(load, family):
 # --- edits of a source where text and image share a softmax ---
 
 
-@pytest.mark.parametrize(("family", "layers"), [("sd35", 6), ("flux", 4), ("zimage", 4)])
+@pytest.mark.parametrize(
+    ("family", "layers"), [("sd35", 6), ("flux", 4), ("zimage", 4), ("lumina2", 4)]
+)
 def test_the_self_window_takes_the_images_queries_and_keys(load, family, layers):
-    """Also in layers of the image alone: the second of SD 3.5, the first ones of Z-Image."""
+    """Also in layers of the image alone, as the first ones of Z-Image."""
     row, pipe, sites = TABLE[family], load(family), []
     layouts = row.layouts(4)
 

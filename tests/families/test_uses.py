@@ -169,7 +169,7 @@ def test_a_use_gives_exact_maps(load, name):
         assert max(recorder.recordings[0].timesteps) < 600
 
 
-@pytest.mark.parametrize("family", ["sd1", "sigma", "sd35", "flux", "zimage"])
+@pytest.mark.parametrize("family", ["sd1", "sigma", "sd35", "flux", "zimage", "lumina2"])
 def test_a_lora_gives_exact_maps(load, family):
     """Of a PixArt as diffusers' documentation loads one: peft wraps the transformer whole."""
     pipe, more = load(family), TABLE[family].arguments()
@@ -251,6 +251,7 @@ ENCODED = {
     "klein": ({"max_sequence_length": 24}, {"prompt_embeds": 0}),
     "qwen": ({"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_embeds_mask": 1}),
     "cogview4": ({"max_sequence_length": 16, **UNGUIDED}, {"prompt_embeds": 0}),
+    "lumina2": (UNGUIDED, {"prompt_embeds": 0, "prompt_attention_mask": 1}),
 }
 
 
@@ -266,7 +267,7 @@ def test_prompt_embeds_are_recorded_by_position_or_by_their_labels(load, family)
         more["guidance_scale"] = 1.0
     if family == "sigma":
         more |= {"negative_prompt": None, "use_resolution_binning": False}
-    tokens = made[0].shape[1]
+    tokens = made[0].shape[1] if family != "lumina2" else int(made[1].sum(1).max())
     numbers = [" ".join(map(str, range(tokens)))] * 2
     for labels in (None, PAIR):
         recorder = check(pipe, lambda: paint(pipe, **more), labels or numbers, ALONE, labels=labels)

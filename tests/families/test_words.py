@@ -18,7 +18,7 @@ T5_12 = {"max_sequence_length": 12}
 # --- what each tokenizer reads, of the tokenizers alone and in a pipeline ---
 
 READ = ["sdxl", "sigma", "sana", "hunyuan", "sd3", "flux", "chroma", "klein", "qwen", "cogview4"]
-READ += ["zimage"]
+READ += ["zimage", "lumina2"]
 
 
 @pytest.mark.parametrize("family", READ)
@@ -38,6 +38,7 @@ READERS = {  # the methods by which encoders read a prompt
     "dev2": "_get_mistral_3_small_prompt_embeds",
     "qwen": "_get_qwen_prompt_embeds",
     "zimage": "_encode_prompt",
+    "lumina2": "_get_gemma_prompt_embeds",
 }
 
 

@@ -77,15 +77,14 @@ class LayerShapes:
         value = "V_h"
         products = [
             ("Q = X·W_Q", positions, channels, inner),
-            ("K = E·W_K", tokens, width, inner),
-            ("V = E·W_V", tokens, width, inner),
+            ("K = E·W_K", tokens, width, self.key[1]),
+            ("V = E·W_V", tokens, width, self.key[1]),
         ]
         if self.image_key is not None:
             key = "[K_h; K'_h]"
             value = "[V_h; V'_h]"
-            image = self.image_key[0]
             for name in ("K' = X·W'_K", "V' = X·W'_V"):
-                products.append((name, image, channels, inner))
+                products.append((name, self.image_key[0], channels, self.key[1]))
         d = self.head_dim
         factor = f"·{self.scale:.6g}"
         if math.isclose(self.scale, d**-0.5, rel_tol=1e-6):
@@ -143,7 +142,8 @@ def layer_shapes(
         positions = math.prod(grid)
         query = (positions, layer.inner_dim)
         layout = family.layout(1, tokens, positions)
-        keys = (positions + layout.padding, layer.inner_dim)
+        width = getattr(layer, "inner_kv_dim", layer.inner_dim)
+        keys = (positions + layout.padding, width)
         result.append(
             LayerShapes(
                 name=name,
@@ -153,7 +153,7 @@ def layer_shapes(
                 hidden=(positions, layer.query_dim),
                 text=(tokens, _text_width(layer)),
                 query=query,
-                key=(tokens, getattr(layer, "inner_kv_dim", layer.inner_dim)),
+                key=(tokens, width),
                 scores=(positions, tokens + keys[0] * layout.joint),
                 output=(positions, layer.out_dim),
                 masked=masked,

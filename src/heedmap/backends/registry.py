@@ -18,6 +18,7 @@ from heedmap.backends import (
     flux,
     flux2,
     hunyuan,
+    lumina2,
     pixart,
     qwen,
     sana,
@@ -43,6 +44,7 @@ FAMILIES: tuple[type[Family], ...] = (
     qwen.QwenImage,
     cogview4.CogView4,
     zimage.ZImage,
+    lumina2.Lumina2,
 )
 UNSERVED = {
     "ModularPipeline": "encodes its prompt inside its blocks, where heedmap cannot see it",
