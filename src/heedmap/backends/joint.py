@@ -154,31 +154,45 @@ class PackedFamily(JointFamily):
         return self.pipe._unpack_latents(latents, h * side, w * side, side)
 
 
-def _unmasked(values: Arguments) -> dict[str, Any]:
-    """Return arguments by name, with None for masks."""
-    names = [name for name in values if name.endswith("mask")]
-    return {**values, **dict.fromkeys(names)}
+class SequenceFamily(JointFamily):
+    """A pipeline whose transformer joins text and image to one sequence for its main layers.
 
-
-class KeptStates:
-    """Text states made of what the model is given, the same tensor for the same tensors.
-
-    So they are not compared again in each pass, for which the host would wait for the device.
+    Layers before these attend to the text alone or to the image alone. A pass has the image's share
+    of the latents, 1 - t / 1000, in float32.
     """
 
-    def __init__(self) -> None:
-        self._kept: list[tuple[list[Tensor], list[int], Tensor]] = []
+    block_lists = ("noise_refiner", "layers")
+    pads_to_longest = "right"
+    timestep_error = 2e-4
 
-    def of(self, given: Sequence[Tensor], make: Callable[[], Tensor]) -> Tensor:
-        """Return the text states that `make` has made of tensors which nobody has written to."""
+    def __init__(self, pipe: Any) -> None:
+        super().__init__(pipe)
+        self._known: list[tuple[list[Tensor], list[int], Tensor]] = []
+
+    def reads_text(self, layer: Any) -> bool:
+        """Return whether a layer is of a main block."""
+        return any(layer in block.children() for block in self.model.layers)
+
+    def text_of(self, given: Sequence[Tensor], make: Callable[[], Tensor]) -> Tensor:
+        """Return the text states that `make` makes of what the model is given.
+
+        They are the same tensor for the same tensors, if nobody has written to these, so that they
+        are not compared again in each pass: the host would wait for the device.
+        """
         versions = [-1 if one.is_inference() else one._version for one in given]
-        for tensors, before, states in self._kept:
+        for tensors, before, states in self._known:
             is_same = len(tensors) == len(given) and all(map(is_, tensors, given))
             if is_same and before == versions and -1 not in versions:
                 return states
         states = make()
-        self._kept = [*self._kept[-3:], ([*given], versions, states)]
+        self._known = [*self._known[-3:], ([*given], versions, states)]
         return states
+
+
+def _unmasked(values: Arguments) -> dict[str, Any]:
+    """Return arguments by name, with None for masks."""
+    names = [name for name in values if name.endswith("mask")]
+    return {**values, **dict.fromkeys(names)}
 
 
 _MARK = "\ue000"  # a character that no template holds

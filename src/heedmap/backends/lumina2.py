@@ -14,38 +14,27 @@ from diffusers import Lumina2Transformer2DModel
 from torch import Tensor
 
 from heedmap.backends.base import Arguments, TextStates
-from heedmap.backends.joint import JointFamily, KeptStates
+from heedmap.backends.joint import SequenceFamily
 from heedmap.mathematics.events import Indices, RowLayout
 from heedmap.text.tokenization import tokenize
 from heedmap.text.words import TokenTable
 
 
-class Lumina2(JointFamily):
+class Lumina2(SequenceFamily):
     """A pipeline with a `Lumina2Transformer2DModel`."""
 
     description = "a Lumina 2 pipeline"
     model_class = Lumina2Transformer2DModel
-    block_lists = ("noise_refiner", "layers")
     text_first = True
-    pads_to_longest = "right"
     runs_negative_apart = True
     negative_guidance = "guidance_scale"
     prompt_arguments = ("prompt", "prompt_embeds")
-    timestep_error = 2e-4  # a pass has the share of the image in float32, 1 - t / 1000
-
-    def __init__(self, pipe: Any) -> None:
-        super().__init__(pipe)
-        self._kept = KeptStates()
-
-    def reads_text(self, layer: Any) -> bool:
-        """Return whether a layer is of a main block; those before are of the image alone."""
-        return any(layer is block.attn for block in self.model.layers)
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latents, the scheduler's timestep and the text states of a pass."""
         sample, timestep, states = super().model_inputs(inputs)
         given = (states, inputs["encoder_attention_mask"])
-        states = self._kept.of(given, partial(_read, *given))
+        states = self.text_of(given, partial(_read, *given))
         return sample, 1000 - 1000 * timestep, states
 
     def text_states(self, encoded: Any) -> TextStates:

@@ -18,23 +18,20 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from heedmap.backends.base import Arguments, GridShape, TextStates
-from heedmap.backends.joint import JointFamily, KeptStates, template_around
+from heedmap.backends.joint import SequenceFamily, template_around
 from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.text.axis import padded
 from heedmap.text.tokenization import tokenize
 from heedmap.text.words import TokenTable
 
 
-class ZImage(JointFamily):
+class ZImage(SequenceFamily):
     """A pipeline with a `ZImageTransformer2DModel`."""
 
     description = "a Z-Image pipeline"
     model_class = ZImageTransformer2DModel
-    block_lists = ("noise_refiner", "layers")
     block_input = "x"
-    pads_to_longest = "right"
     lists_text = True
-    timestep_error = 2e-4  # a pass has the share of the image in float32, 1 - t / 1000
     quirks: ClassVar[Mapping[str, str]] = dict.fromkeys(
         [
             "ZImagePipeline",
@@ -46,23 +43,15 @@ class ZImage(JointFamily):
         "prompt_first",
     )
 
-    def __init__(self, pipe: Any) -> None:
-        super().__init__(pipe)
-        self._kept = KeptStates()
-
     @property
     def latent_multiple(self) -> int:
         """The side of a patch, in cells, with which the pipelines call the model."""
         return 2
 
-    def reads_text(self, layer: Any) -> bool:
-        """Return whether a layer is of a main block; those before are of the image alone."""
-        return any(layer is block.attention for block in self.model.layers)
-
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latents, the scheduler's timestep and the text states of a pass."""
         texts = inputs["cap_feats"]
-        states = self._kept.of(texts, partial(_padded, texts))
+        states = self.text_of(texts, partial(_padded, texts))
         return torch.stack([*inputs["x"]]), 1000 - 1000 * inputs["t"], states
 
     def latent(self, inputs: Arguments) -> GridShape:
