@@ -17,7 +17,6 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
-from itertools import chain
 
 import numpy as np
 import torch
@@ -263,15 +262,15 @@ def confined(
 
 # --- any layer, also where text and image share a softmax ---------------------------------------
 
+SEQUENCES = (ZImageTransformer2DModel, Lumina2Transformer2DModel)
 JOINT = (
+    *SEQUENCES,
     SD3Transformer2DModel,
     FluxTransformer2DModel,
     ChromaTransformer2DModel,
     Flux2Transformer2DModel,
     QwenImageTransformer2DModel,
     CogView4Transformer2DModel,
-    ZImageTransformer2DModel,
-    Lumina2Transformer2DModel,
 )
 PARTS = ("query", "key", "value", "attn_mask")
 
@@ -318,7 +317,7 @@ class LayerRun:
     key: Tensor
     value: Tensor
     mask: Tensor | None
-    lengths: Sequence[int]  # of the rows' own texts, where they are unlike
+    lengths: Sequence[int]  # of the rows' own texts in a sequence
     output: tuple[Tensor, Tensor | None]  # of image and text
     plain: tuple[Tensor, Tensor | None]  # by diffusers' processor
 
@@ -366,6 +365,30 @@ def _plain(layer: nn.Module):
     return AttnProcessor2_0() if classic else processor
 
 
+def row_orders(model, args, kwargs) -> tuple:
+    """Of a sequence the rows' tokens, the positions, and orders: text, hidden, image, padding."""
+    if not isinstance(model, SEQUENCES):
+        return ()
+    if isinstance(model, ZImageTransformer2DModel):  # it is given lists
+        lengths, count = [-(-len(text) // 32) * 32 for text in args[2]], args[0][0][0].numel() // 4
+        first = -(-count // 32) * 32
+        order = [*range(first, first + max(lengths)), *range(first)]
+        return lengths, count, [order] * len(lengths)
+    lengths = kwargs["encoder_attention_mask"].sum(1).tolist()
+    count = kwargs["hidden_states"][0, 0].numel() // 4
+    orders = [[*range(n), *range(n + count, max(lengths) + count)] for n in lengths]
+    return (
+        lengths,
+        count,
+        [[*o, *range(n, n + count)] for o, n in zip(orders, lengths, strict=True)],
+    )
+
+
+def align(x: Tensor, orders: Sequence[Sequence[int]], dim: int = 0) -> Tensor:
+    pairs = zip(x, orders, strict=True)  # of each row and its order
+    return torch.stack([row.index_select(dim, torch.tensor(order)) for row, order in pairs])
+
+
 @contextmanager
 def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> Iterator[None]:
     """Call `act` after each attention to the text; also after those of the image `alone`.
@@ -374,21 +397,13 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
     cache skipped it, is left out.
     """
     model, tokens, passes, computed = denoiser(pipe), [0], [-1], set()
-    is_joint, positions, lengths, orders = isinstance(model, JOINT), [None], [], []
+    is_joint, sequence = isinstance(model, JOINT), []
 
     def begin(_, args, kwargs):
         passes[0] += 1
-        if isinstance(model, ZImageTransformer2DModel):  # texts and latents are in lists
-            lengths[:] = [-(-len(text) // 32) * 32 for text in args[2]]
-            tokens[0] = max(lengths)
-            positions[0] = args[0][0][0].numel() // 4
-        elif isinstance(model, Lumina2Transformer2DModel):  # each row has text and image alone
-            own = kwargs["encoder_attention_mask"].sum(1).tolist()
-            tokens[0], each = max(own), kwargs["hidden_states"][0, 0].numel() // 4
-            rows = [[range(n), range(n + each, tokens[0] + each), range(n, n + each)] for n in own]
-            orders[:] = [[*chain(*row)] for row in rows]
-        elif is_joint:
-            tokens[0] = kwargs["encoder_hidden_states"].shape[1]
+        if is_joint:
+            sequence[:] = row_orders(model, args, kwargs)
+            tokens[0] = max(sequence[0]) if sequence else kwargs["encoder_hidden_states"].shape[1]
 
     @torch.no_grad()
     def after(name, layer, args, kwargs, output):
@@ -411,19 +426,14 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
             return
         query, key, value = (call.given[part].double() for part in PARTS[:3])
         mask = call.mask
-
-        def align(x, dim=-2):  # each row of it: its text, what is hidden, and its image
-            if not orders or x is None or not count:
-                return x
-            pairs = zip(x, orders, strict=True)
-            return torch.stack([row.index_select(dim, torch.tensor(one)) for row, one in pairs])
-
-        query, key, value, mask = *map(align, (query, key, value)), align(mask, -1)
+        lengths, positions, orders = sequence if count and sequence else ((), None, [])
+        if orders:
+            query, key, value = (align(part, orders, 1) for part in (query, key, value))
+            mask = mask if mask is None else align(mask, orders, 2)
         if count:
-            # There the text follows the image, with Z-Image's padding of it.
-            last = isinstance(model, SD3Transformer2DModel | ZImageTransformer2DModel)
+            last = isinstance(model, SD3Transformer2DModel)  # there the text follows the image
             order = torch.arange(key.shape[2]).roll(count if last else 0)
-            image = order[count:][: positions[0]]
+            image = order[count:][:positions]
             key, value, query = key[:, :, order], value[:, :, order], query[:, :, image]
             if mask is not None:
                 mask = mask[..., order]
@@ -432,10 +442,8 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         def parts(output):
             if isinstance(output, tuple):
                 return output
-            if not is_single:
-                return output, None
-            output = align(output)
-            return output[:, image], output[:, order[:count]]
+            output = align(output, orders) if orders else output
+            return (output[:, image], output[:, :count]) if is_single else (output, None)
 
         act(
             LayerRun(
@@ -447,7 +455,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
                 key=key,
                 value=value,
                 mask=mask,
-                lengths=[*lengths],
+                lengths=lengths,
                 output=parts(output),
                 plain=parts(plain),
             )
@@ -484,8 +492,7 @@ class Shares(dict[str, list[np.ndarray]]):
     def add(self, run: LayerRun) -> None:
         p = run.attention()[..., : run.tokens]
         for row, length in zip(p, run.lengths, strict=False):
-            assert not row[..., length:].any()
-            row[..., length:] = torch.nan  # no token of the row
+            row[..., length:] /= 0.0  # no token of the row: NaN, since it must have 0
         self.setdefault(run.name, []).append(p.numpy())
         self.passes.setdefault(run.name, []).append(run.number)
         self.near[run.name] = max(run.near, self.near.get(run.name, 0.0))
@@ -643,15 +650,18 @@ def propagated_maps(held, image, passes, grid=None):
 @contextmanager
 def block_calls(pipe):
     """The name, the pass and the arguments of each block, and the text states of each pass."""
-    calls, texts, handles = [], [], []
+    calls, texts, handles, sequence = [], [], [], []
 
-    def begin(_, args, kwargs):
+    def begin(model, args, kwargs):
         texts.append(kwargs.get("encoder_hidden_states"))
+        sequence[:] = row_orders(model, args, kwargs)
 
     def keep(block, args, kwargs, name):
         given = inspect.signature(block.forward).bind(*args, **kwargs).arguments
-        if name == "layers.0":  # before which the text is refined; Z-Image's is behind the image
-            texts[-1] = given["x"][:, 32:] if "x" in given else given["hidden_states"]
+        for part in [*given][:3] if sequence else ():  # states, mask and rotations
+            given[part] = given[part] if given[part] is None else align(given[part], sequence[2])
+        if name == "layers.0":  # before which the text is refined
+            texts[-1] = next(iter(given.values()))[:, : max(sequence[0])]
         calls.append((name, len(texts) - 1, dict(given)))
 
     model = denoiser(pipe)
@@ -669,7 +679,7 @@ def block_calls(pipe):
 
 def project(double, states):
     """The text states as the first block is given them."""
-    if hasattr(double, "context_refiner"):
+    if isinstance(double, SEQUENCES):
         return states
     if hasattr(double, "txt_in"):
         return double.txt_in(double.txt_norm(states))
@@ -698,12 +708,9 @@ def row_in_float64(given, row):
 def replace_text(given, concepts, tokens, family):
     """The arguments of a block with the concepts for its text of so many tokens."""
     given, count = dict(given), concepts.shape[1]
-    if family == "zimage":
-        image, places = given["x"][:, :32], given["freqs_cis"][:, :33]
-        given["x"] = torch.cat([image, concepts], dim=1)
-        given["freqs_cis"] = torch.cat([places, *[places[:, 32:]] * (count - 1)], dim=1)
-    elif given.get("encoder_hidden_states") is None:
-        given["hidden_states"] = torch.cat([concepts, given["hidden_states"][:, tokens:]], dim=1)
+    names = list(given)
+    if given.get("encoder_hidden_states") is None:
+        given[names[0]] = torch.cat([concepts, given[names[0]][:, tokens:]], dim=1)
     else:
         given["encoder_hidden_states"] = concepts
     given |= {name: None for name in given if "mask" in name}
@@ -712,10 +719,10 @@ def replace_text(given, concepts, tokens, family):
     if family == "qwen":
         image, text = given["image_rotary_emb"]
         given["image_rotary_emb"] = image, text[:1].repeat(count, 1)
-    elif family == "lumina2":
-        places = given["image_rotary_emb"]
-        given["image_rotary_emb"] = torch.cat([*[places[:, :1]] * count, places[:, tokens:]], dim=1)
-    elif family not in ("sd3", "sd35", "cogview4", "zimage"):
+    elif family in ("zimage", "lumina2"):
+        places = given[names[2]]
+        given[names[2]] = torch.cat([*[places[:, :1]] * count, places[:, tokens:]], dim=1)
+    elif family not in ("sd3", "sd35", "cogview4"):
         given["image_rotary_emb"] = tuple(
             torch.cat([one[:1].repeat(count, 1), one[tokens:]]) for one in given["image_rotary_emb"]
         )
@@ -736,25 +743,17 @@ def joint_concepts(pipe, family, calls, texts, states, places, row):
             concepts, last = project(double, states.double()), number
         tokens, count = texts[number].shape[1], concepts.shape[1]
         given = row_in_float64(given, row)
-        if family == "lumina2":  # 15 positions behind the row's own text
-            seen = given["attention_mask"]
-            for part in ("hidden_states", "image_rotary_emb"):
-                given[part] = given[part] if seen is None else given[part][seen][None]
-            tokens = given["hidden_states"].shape[1] - 15
-            given["attention_mask"] = None
         with Kernel() as prompt:
             double.get_submodule(name)(**given)
         with Kernel() as own:
             after = double.get_submodule(name)(**replace_text(given, concepts, tokens, family))
         if isinstance(after, torch.Tensor):
-            concepts = after[:, -count:] if family == "zimage" else after[:, :count]
+            concepts = after[:, :count]
         else:
             concepts = after[1] if family == "cogview4" else after[0]
-        image, theirs = slice(tokens, None), slice(count)
+        image, theirs = slice(tokens, tokens + 15), slice(count)  # of 48×80 pixels
         if family in ("sd3", "sd35"):  # the text follows the image
             image, theirs = slice(-tokens), slice(-count, None)
-        if family == "zimage":  # of 48×80 pixels
-            image, theirs = slice(15), slice(-count, None)
         query, key = prompt.given["query"][:, :, image], prompt.given["key"]
         both = torch.cat([key, own.given["key"][:, :, theirs]], dim=2)
         scores = query @ both.mT * query.shape[-1] ** -0.5

@@ -26,8 +26,7 @@ def paint(
     pipe, *prompts, seeds: Sequence[int] = (0,), steps: int = 2, output_type="np", **arguments
 ) -> np.ndarray:
     """Call a pipeline with fixed noise: its pictures as an array (B, h, w, 3)."""
-    if isinstance(arguments.get("prompt"), list):  # into which Z-Image writes its template
-        arguments = {name: copy(value) for name, value in arguments.items()}
+    arguments = {name: copy(one) for name, one in arguments.items()}  # Z-Image writes into lists
     made = pipe(
         *map(copy, prompts),
         num_inference_steps=steps,

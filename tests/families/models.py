@@ -337,21 +337,16 @@ def letter_gemma() -> GemmaTokenizer:
     return GemmaTokenizer(vocab=vocabulary, merges=merges, add_bos_token=True)
 
 
-def gemma() -> Gemma2Model:
-    return Gemma2Model(
-        Gemma2Config(
-            vocab_size=len(letter_gemma()), hidden_size=24, intermediate_size=48,
-            num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=12,
-            initializer_range=0.5,
-        )
-    ).eval()  # fmt: skip
-
-
 def sana(kind=SanaPipeline, scheduler=None, **config) -> DiffusionPipeline:
     """Efficient-Large-Model/Sana_600M_512px_diffusers."""
     torch.manual_seed(12)
-    levels = 6
-    encoder = gemma()
+    words, levels = letter_gemma(), 6
+    encoder = Gemma2Model(
+        Gemma2Config(
+            vocab_size=len(words), hidden_size=24, intermediate_size=48, num_hidden_layers=2,
+            num_attention_heads=2, num_key_value_heads=1, head_dim=12, initializer_range=0.5,
+        )
+    )  # fmt: skip
     transformer = SanaTransformer2DModel(
         **{
             "in_channels": 4,  # 32
@@ -378,8 +373,8 @@ def sana(kind=SanaPipeline, scheduler=None, **config) -> DiffusionPipeline:
         decoder_layers_per_block=(1,) * levels, decoder_qkv_multiscales=((),) * levels,
     )  # fmt: skip
     return kind(
-        tokenizer=letter_gemma(),
-        text_encoder=encoder,
+        tokenizer=words,
+        text_encoder=encoder.eval(),
         vae=autoencoder.eval(),
         transformer=sharpened(transformer),
         scheduler=scheduler or FlowMatchEulerDiscreteScheduler(shift=3.0),
@@ -698,15 +693,12 @@ def zimage(kind=ZImagePipeline) -> DiffusionPipeline:
         in_channels=4, dim=48, n_layers=3, n_refiner_layers=1,  # 16, 3840, 30, 2
         n_heads=3, n_kv_heads=3, cap_feat_dim=16, axes_dims=[4, 4, 8],  # 30, 30, 2560, [32, 48, 48]
     )  # fmt: skip
-    for padding in (transformer.x_pad_token, transformer.cap_pad_token):
-        torch.nn.init.normal_(padding)
+    torch.nn.init.normal_(transformer.cap_pad_token)
     return kind(
-        transformer=sharpened(transformer),
-        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
-        vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
+        transformer=sharpened(transformer), vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
         text_encoder=Qwen3ForCausalLM(Qwen3Config(**language(16, 3))).eval().model,
-        tokenizer=letter_qwen(),
-    )
+        tokenizer=letter_qwen(), scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
+    )  # fmt: skip
 
 
 def lumina2(kind=Lumina2Pipeline) -> DiffusionPipeline:
@@ -718,12 +710,10 @@ def lumina2(kind=Lumina2Pipeline) -> DiffusionPipeline:
         multiple_of=8, axes_dim_rope=(4, 4, 8), cap_feat_dim=24,  # 256, (32, 32, 32), 2304
     )  # fmt: skip
     return kind(
-        transformer=sharpened(transformer),
+        transformer=sharpened(transformer), vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
+        text_encoder=sana().text_encoder, tokenizer=letter_gemma(),
         scheduler=FlowMatchEulerDiscreteScheduler(shift=6.0),
-        vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
-        text_encoder=gemma(),
-        tokenizer=letter_gemma(),
-    )
+    )  # fmt: skip
 
 
 class OneLayer(UNet2DConditionModel):

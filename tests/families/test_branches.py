@@ -114,10 +114,7 @@ def test_text_states_that_a_callback_changes_in_place_are_refused(load):
 # --- which branch a pass is of ---
 
 LENGTHS = [(count, other) for count in (9, 10, 11) for other in (1, 17)]  # 15 to 17 tokens
-
-
-Z_IMAGE = [("zimage", *pair) for pair in ((12, 1), (12, 13), (13, 12))]  # 31 and 33 tokens
-LUMINA = [("lumina2", 17, 1), ("lumina2", 1, 200)]
+SEQUENCES = [("lumina2", 17, 1), ("zimage", 12, 13), ("zimage", 13, 12)]  # of 31 and 33 tokens
 
 
 def words(count, letters="bcdefghij"):
@@ -126,18 +123,11 @@ def words(count, letters="bcdefghij"):
 
 @pytest.mark.parametrize(
     ("family", "count", "other"),
-    [
-        *[("cogview4", *pair) for pair in LENGTHS],
-        ("flux", 17, 1),
-        ("qwen", 17, 1),
-        *Z_IMAGE,
-        *LUMINA,
-    ],
+    [*[("cogview4", *pair) for pair in LENGTHS], ("flux", 17, 1), ("qwen", 17, 1), *SEQUENCES],
 )
 def test_branches_of_unlike_length_are_told_apart(load, family, count, other):
     """On both sides of the multiples of 16 tokens to which CogView 4 pads each by itself."""
-    limit = 48 if family != "lumina2" else 280
-    more = {"negative_prompt": words(other, "klm"), "max_sequence_length": limit}
+    more = {"negative_prompt": words(other, "klm"), "max_sequence_length": 280}
     recorder = check_family(load(family), family, words(count), **more)
     assert [len(maps.words) for maps in recorder.maps] == [count]
     assert [len(maps.words) for maps in recorder.negative_maps] == [other]
@@ -146,11 +136,10 @@ def test_branches_of_unlike_length_are_told_apart(load, family, count, other):
 def test_texts_of_a_list_are_told_apart(load):
     """By their order where they are equal; past the truncation the prompt runs alone."""
     pipe, prompts = load("zimage"), [words(12), PROMPT]
-    check_family(pipe, "zimage", prompts, negative_prompt=prompts[:], seeds=(1, 2))
-    more = TABLE["zimage"].arguments(2, cfg_truncation=0.1, seeds=(1, 2))
-    more["negative_prompt"] = [words(40), "at"]
-    call = lambda: paint(pipe, prompt=prompts, **more)  # noqa: E731
-    check(pipe, call, prompts, [GUIDED[::-1], ALONE])
+    check_family(pipe, "zimage", prompts, negative_prompt=prompts, seeds=(1, 2))
+    longer = {"negative_prompt": [words(40), "at"], "cfg_truncation": 0.1, "seeds": (1, 2)}
+    more = TABLE["zimage"].arguments(2, prompt=prompts, **longer)
+    check(pipe, lambda: paint(pipe, **more), prompts, [GUIDED[::-1], ALONE])
 
 
 ALIKE = {  # texts that differ past the limit alone, and none

@@ -33,7 +33,7 @@ from families.checking import (
     paint,
     state_of,
 )
-from families.models import TABLE, fuse, picture
+from families.models import JOINT, TABLE, fuse, picture
 from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import HeedmapError, ModelError, SelectionError, TraceError
 from heedmap.recording.tracing import trace
@@ -100,8 +100,7 @@ HALF = [
     *[("sd1", torch.bfloat16), ("sd2", torch.float16), ("sdxl", torch.float16)],
     *[("sigma", torch.bfloat16), ("sana", torch.bfloat16), ("sana15", torch.float16)],
     *[("hunyuan", torch.bfloat16), ("sd3", torch.bfloat16), ("sd35", torch.float16)],
-    *[(family, torch.bfloat16) for family in ("flux", "chroma", "klein", "qwen", "cogview4")],
-    *[(family, torch.bfloat16) for family in ("zimage", "lumina2")],
+    *[(family, torch.bfloat16) for family in JOINT if not family.startswith("sd3")],
     ("flux", torch.float16),
 ]
 

@@ -5,7 +5,7 @@ import pytest
 
 import heedmap as hm
 from families.checking import BOTH, check, check_family, count_passes, paint
-from families.models import TABLE
+from families.models import JOINT, TABLE
 from heedmap.backends import loading
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import HeedmapError, HeedmapWarning, TraceError, TruncatedWordError, WordError
@@ -17,8 +17,7 @@ T5_12 = {"max_sequence_length": 12}
 
 # --- what each tokenizer reads, of the tokenizers alone and in a pipeline ---
 
-READ = ["sdxl", "sigma", "sana", "hunyuan", "sd3", "flux", "chroma", "klein", "qwen", "cogview4"]
-READ += ["zimage", "lumina2"]
+READ = ["sdxl", "sigma", "sana", "hunyuan", *JOINT]
 
 
 @pytest.mark.parametrize("family", READ)
