@@ -71,6 +71,7 @@ class Family(ABC):
             of the prompt's mask in the result of `encode_prompt`; -1 if they are not there.
         prompt_arguments: the arguments of a call that hold for the prompt, not the negative one.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
+        guidance_off: the guidance that makes a pipeline read the prompt alone.
         timestep_error: the relative error of the timesteps of `model_inputs`.
     """
 
@@ -92,6 +93,7 @@ class Family(ABC):
     encoded_places = (0, 1, -1)
     prompt_arguments: tuple[str, ...] = ()
     negative_guidance = "a guidance"
+    guidance_off = 1.0
     timestep_error = 0.0
 
     def __init__(self, pipe: Any) -> None:

@@ -32,6 +32,7 @@ class ZImage(SequenceFamily):
     model_class = ZImageTransformer2DModel
     block_input = "x"
     lists_text = True
+    guidance_off = 0.0
     quirks: ClassVar[Mapping[str, str]] = dict.fromkeys(
         [
             "ZImagePipeline",
