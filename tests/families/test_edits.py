@@ -256,7 +256,7 @@ def test_the_self_window_takes_the_images_queries_and_keys(load, family):
 
     options = row.options(steps=4, cross_replace=0.0)
     with watch(pipe, hold, alone=True):
-        pair = hm.edit(pipe, SOURCE, TARGET, self_replace=(0.25, 0.75), **options)
+        pair = hm.edit(pipe, SOURCE, f"{TARGET} at", self_replace=(0.25, 0.75), **options)
     assert pair.report.self_sites == len(sites) == 2 * (6 if family == "sd35" else 4)
     assert pair.report.sites == 0
 

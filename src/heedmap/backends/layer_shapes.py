@@ -30,7 +30,7 @@ class LayerShapes:
         hidden: X, (Q, C), the layer's input.
         text: E, (K, T), the text states.
         query: X·W_Q, (Q, H·d).
-        key: E·W_K, (K, H·d); the values have the same shape.
+        key: E·W_K, (K, H·d), less where heads share keys; the values have the same shape.
         scores: those of one head, and so its probabilities: (Q, K), or (Q, K + Q) where the image's
             keys share the softmax with the text's. Z-Image's padding of the image has keys, too.
         output: Y, after the output projection: (Q, C).

@@ -22,7 +22,6 @@ from heedmap.mathematics.events import (
     put,
     take,
 )
-from heedmap.mathematics.probabilities import index_tensor
 from heedmap.mathematics.rules import (
     Region,
     Rule,
@@ -210,13 +209,11 @@ class AttentionController:
         sources = self._sources(site, layout, query)
         if not sources:
             return query, key
-        rows = tuple(sources.get(row, row) for row in range(len(query)))
-        index = index_tensor(rows, query.device)
-        shared = query.index_select(0, index), key.index_select(0, index)
+        shared = query.clone(), key.clone()
         for part, before in zip(shared, (query, key), strict=True):
-            for row in sources:
-                tokens = layout.row(row).tokens
-                put(part[row], tokens, take(before[row], tokens))
+            for row, source in sources.items():
+                image = take(before[source], layout.row(source).image_keys)
+                put(part[row], layout.row(row).image_keys, image)
         return shared
 
     def _sources(
