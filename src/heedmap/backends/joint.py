@@ -173,19 +173,23 @@ class SequenceFamily(JointFamily):
         """Return whether a layer is of a main block."""
         return any(layer in block.children() for block in self.model.layers)
 
-    def text_of(self, given: Sequence[Tensor], make: Callable[[], Tensor]) -> Tensor:
-        """Return the text states that `make` makes of what the model is given.
+    def text_of(
+        self,
+        sources: Sequence[Tensor],
+        make: Callable[[], Tensor],
+    ) -> Tensor:
+        """Return the text states that `make` makes of arguments of the model.
 
-        They are the same tensor for the same tensors, if nobody has written to these, so that they
-        are not compared again in each pass: the host would wait for the device.
+        For the same arguments, if nobody has written to them, they are the same tensor. So they are
+        not compared again in each pass, for which the host would wait for the device.
         """
-        versions = [-1 if one.is_inference() else one._version for one in given]
+        versions = [-1 if one.is_inference() else one._version for one in sources]
         for tensors, before, states in self._known:
-            is_same = len(tensors) == len(given) and all(map(is_, tensors, given))
+            is_same = len(tensors) == len(sources) and all(map(is_, tensors, sources))
             if is_same and before == versions and -1 not in versions:
                 return states
         states = make()
-        self._known = [*self._known[-3:], ([*given], versions, states)]
+        self._known = [*self._known[-3:], ([*sources], versions, states)]
         return states
 
 

@@ -33,16 +33,16 @@ class Lumina2(SequenceFamily):
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latents, the scheduler's timestep and the text states of a pass."""
         sample, timestep, states = super().model_inputs(inputs)
-        given = (states, inputs["encoder_attention_mask"])
-        states = self.text_of(given, partial(_read, *given))
+        sources = (states, inputs["encoder_attention_mask"])
+        states = self.text_of(sources, partial(_visible, *sources))
         return sample, 1000 - 1000 * timestep, states
 
     def text_states(self, encoded: Any) -> TextStates:
         """Return the states of both prompts that are read, and the prompt's mask."""
         states, mask, negative, negative_mask = encoded
-        states = _read(states, mask)
+        states = _visible(states, mask)
         if negative is not None:
-            negative = _read(negative, negative_mask)
+            negative = _visible(negative, negative_mask)
         return states, negative, mask[:, : states.shape[1]]
 
     def project_text(self, states: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class Lumina2(SequenceFamily):
 
         Tokens of longer texts of the batch are keys behind the image, which the mask hides.
         """
-        length = int(_is_read(states).sum())
+        length = int(_is_visible(states).sum())
         end = length + positions
         text: Indices = slice(0, tokens)
         if length < tokens:
@@ -120,13 +120,17 @@ class Lumina2(SequenceFamily):
         )
 
 
-def _is_read(states: Tensor) -> Tensor:
+def _is_visible(states: Tensor) -> Tensor:
     """Return which of text states (…, K, C) are not zeros in place of hidden ones."""
     return (states != 0).any(dim=-1)
 
 
-def _read(states: Tensor, mask: Tensor) -> Tensor:
-    """Return text states (B, K, C) to the longest text's end, with zeros for hidden ones."""
-    count = int(mask.sum(dim=1).max())
-    hidden = ~mask.bool()[..., None]
-    return states.masked_fill(hidden, 0)[:, :count]
+def _visible(states: Tensor, mask: Tensor) -> Tensor:
+    """Return text states (B, K, C) to the longest text's end, with zeros for hidden ones.
+
+    As the model does, it takes the first states, as many as the mask shows.
+    """
+    lengths = mask.sum(dim=1)
+    places = torch.arange(states.shape[1], device=states.device)
+    hidden = places >= lengths[:, None]
+    return states.masked_fill(hidden[..., None], 0)[:, : int(lengths.max())]

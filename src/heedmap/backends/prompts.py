@@ -346,19 +346,19 @@ class Branch:
         tables: the words of each image.
         states: the text states (B, K, C).
         shifted: whether the batch pads some of its prompts in front, which moves their tokens.
-        listed: whether the model is given a list of texts, which those of another branch lengthen.
+        is_list: whether the model is given a list of texts, which those of another branch lengthen.
     """
 
     tables: tuple[TokenTable, ...]
     states: Tensor
     shifted: bool = False
-    listed: bool = False
+    is_list: bool = False
 
     def blocks_in(self, states: Tensor) -> list[int]:
         """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's."""
         branch = self.states.to(states)
         surplus = states.shape[1] - branch.shape[1]
-        if self.listed and surplus > 0:
+        if self.is_list and surplus > 0:
             branch = pad(branch, (0, 0, 0, surplus))
         if branch.shape[1:] != states.shape[1:]:
             return []

@@ -96,7 +96,7 @@ class ZImage(SequenceFamily):
         row = RowLayout(
             tokens=slice(first, first + tokens),
             positions=slice(0, positions),
-            padded=slice(0, first),
+            image_span=slice(0, first),
         )
         return Layout((row,) * count, joint=True, padding=first - positions)
 

@@ -52,7 +52,7 @@ class RowLayout:
         positions: the image's positions among the queries; in joint attention among the keys, too.
         image: the number of the image that the row is of.
         branch: "conditional", "negative", or "" if the row reads neither prompt.
-        padded: the image's positions with the padding that stands beside them among the keys; None
+        image_span: the image's positions and the padding beside them, which are keys, too; None
             without such padding.
     """
 
@@ -60,12 +60,12 @@ class RowLayout:
     positions: Indices = field(default_factory=_everything)
     image: int = 0
     branch: str = ""
-    padded: Indices | None = None
+    image_span: Indices | None = None
 
     @property
     def image_keys(self) -> Indices:
         """The image's keys, those of its padding included."""
-        return self.positions if self.padded is None else self.padded
+        return self.positions if self.image_span is None else self.image_span
 
 
 @dataclass(frozen=True, eq=False)
