@@ -26,8 +26,10 @@ from diffusers import (
     DDIMScheduler,
     Flux2Transformer2DModel,
     FluxTransformer2DModel,
+    Lumina2Transformer2DModel,
     QwenImageTransformer2DModel,
     SD3Transformer2DModel,
+    ZImageTransformer2DModel,
 )
 from diffusers.models.attention_processor import (
     Attention,
@@ -260,7 +262,9 @@ def confined(
 
 # --- any layer, also where text and image share a softmax ---------------------------------------
 
+SEQUENCES = (ZImageTransformer2DModel, Lumina2Transformer2DModel)
 JOINT = (
+    *SEQUENCES,
     SD3Transformer2DModel,
     FluxTransformer2DModel,
     ChromaTransformer2DModel,
@@ -313,6 +317,7 @@ class LayerRun:
     key: Tensor
     value: Tensor
     mask: Tensor | None
+    lengths: Sequence[int]  # of the rows' own texts in a sequence
     output: tuple[Tensor, Tensor | None]  # of image and text
     plain: tuple[Tensor, Tensor | None]  # by diffusers' processor
 
@@ -360,6 +365,30 @@ def _plain(layer: nn.Module):
     return AttnProcessor2_0() if classic else processor
 
 
+def row_orders(model, args, kwargs) -> tuple:
+    """Of a sequence the rows' tokens, the positions, and orders: text, hidden, image, padding."""
+    if not isinstance(model, SEQUENCES):
+        return ()
+    if isinstance(model, ZImageTransformer2DModel):  # it is given lists
+        lengths, count = [-(-len(text) // 32) * 32 for text in args[2]], args[0][0][0].numel() // 4
+        first = -(-count // 32) * 32
+        order = [*range(first, first + max(lengths)), *range(first)]
+        return lengths, count, [order] * len(lengths)
+    lengths = kwargs["encoder_attention_mask"].sum(1).tolist()
+    count = kwargs["hidden_states"][0, 0].numel() // 4
+    orders = [[*range(n), *range(n + count, max(lengths) + count)] for n in lengths]
+    return (
+        lengths,
+        count,
+        [[*o, *range(n, n + count)] for o, n in zip(orders, lengths, strict=True)],
+    )
+
+
+def align(x: Tensor, orders: Sequence[Sequence[int]], dim: int = 0) -> Tensor:
+    pairs = zip(x, orders, strict=True)  # of each row and its order
+    return torch.stack([row.index_select(dim, torch.tensor(order)) for row, order in pairs])
+
+
 @contextmanager
 def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> Iterator[None]:
     """Call `act` after each attention to the text; also after those of the image `alone`.
@@ -368,19 +397,21 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
     cache skipped it, is left out.
     """
     model, tokens, passes, computed = denoiser(pipe), [0], [-1], set()
-    is_joint = isinstance(model, JOINT)
+    is_joint, sequence = isinstance(model, JOINT), []
 
     def begin(_, args, kwargs):
         passes[0] += 1
         if is_joint:
-            tokens[0] = kwargs["encoder_hidden_states"].shape[1]
+            sequence[:] = row_orders(model, args, kwargs)
+            tokens[0] = max(sequence[0]) if sequence else kwargs["encoder_hidden_states"].shape[1]
 
     @torch.no_grad()
     def after(name, layer, args, kwargs, output):
         if layer not in computed:
             return
         text = kwargs.get("encoder_hidden_states", args[1] if len(args) > 1 else None)
-        is_single = is_joint and name.startswith("single_")
+        text = None if text is kwargs.get("hidden_states") else text  # Lumina 2 gives both twice
+        is_single = is_joint and name.startswith(("single_", "layers."))
         count = tokens[0] if is_single or (is_joint and text is not None) else 0
         if text is None and not is_single and not alone:
             computed.discard(layer)
@@ -395,18 +426,24 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
             return
         query, key, value = (call.given[part].double() for part in PARTS[:3])
         mask = call.mask
+        lengths, positions, orders = sequence if count and sequence else ((), None, [])
+        if orders:
+            query, key, value = (align(part, orders, 1) for part in (query, key, value))
+            mask = mask if mask is None else align(mask, orders, 2)
         if count:
             last = isinstance(model, SD3Transformer2DModel)  # there the text follows the image
             order = torch.arange(key.shape[2]).roll(count if last else 0)
-            key, value, query = key[:, :, order], value[:, :, order], query[:, :, order[count:]]
+            image = order[count:][:positions]
+            key, value, query = key[:, :, order], value[:, :, order], query[:, :, image]
             if mask is not None:
                 mask = mask[..., order]
-                mask = mask[..., order[count:], :] if mask.shape[-2] > 1 else mask
+                mask = mask[..., image, :] if mask.shape[-2] > 1 else mask
 
         def parts(output):
             if isinstance(output, tuple):
                 return output
-            return (output[:, count:], output[:, :count]) if is_single else (output, None)
+            output = align(output, orders) if orders else output
+            return (output[:, image], output[:, :count]) if is_single else (output, None)
 
         act(
             LayerRun(
@@ -418,6 +455,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
                 key=key,
                 value=value,
                 mask=mask,
+                lengths=lengths,
                 output=parts(output),
                 plain=parts(plain),
             )
@@ -425,7 +463,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
 
     handles = [model.register_forward_pre_hook(begin, with_kwargs=True)]
     for name, layer in model.named_modules():
-        if not hasattr(layer, "processor") or ".fuser." in name:
+        if not hasattr(layer, "processor") or ".fuser." in name or "context" in name:
             continue
         hook = partial(after, name)
         handles.append(layer.register_forward_hook(hook, with_kwargs=True))
@@ -453,6 +491,8 @@ class Shares(dict[str, list[np.ndarray]]):
 
     def add(self, run: LayerRun) -> None:
         p = run.attention()[..., : run.tokens]
+        for row, length in zip(p, run.lengths, strict=False):
+            row[..., length:] /= 0.0  # no token of the row: NaN, since it must have 0
         self.setdefault(run.name, []).append(p.numpy())
         self.passes.setdefault(run.name, []).append(run.number)
         self.near[run.name] = max(run.near, self.near.get(run.name, 0.0))
@@ -610,19 +650,24 @@ def propagated_maps(held, image, passes, grid=None):
 @contextmanager
 def block_calls(pipe):
     """The name, the pass and the arguments of each block, and the text states of each pass."""
-    calls, texts, handles = [], [], []
+    calls, texts, handles, sequence = [], [], [], []
 
-    def begin(_, args, kwargs):
-        texts.append(kwargs["encoder_hidden_states"])
+    def begin(model, args, kwargs):
+        texts.append(kwargs.get("encoder_hidden_states"))
+        sequence[:] = row_orders(model, args, kwargs)
 
     def keep(block, args, kwargs, name):
         given = inspect.signature(block.forward).bind(*args, **kwargs).arguments
+        for part in [*given][:3] if sequence else ():  # states, mask and rotations
+            given[part] = given[part] if given[part] is None else align(given[part], sequence[2])
+        if name == "layers.0":  # before which the text is refined
+            texts[-1] = next(iter(given.values()))[:, : max(sequence[0])]
         calls.append((name, len(texts) - 1, dict(given)))
 
     model = denoiser(pipe)
     handles.append(model.register_forward_pre_hook(begin, with_kwargs=True))
     for name, block in model.named_modules():
-        if re.fullmatch(r"(single_)?transformer_blocks\.\d+", name):
+        if re.fullmatch(r"((single_)?transformer_blocks|layers)\.\d+", name):
             hook = partial(keep, name=name)
             handles.append(block.register_forward_pre_hook(hook, with_kwargs=True))
     try:
@@ -634,6 +679,8 @@ def block_calls(pipe):
 
 def project(double, states):
     """The text states as the first block is given them."""
+    if isinstance(double, SEQUENCES):
+        return states
     if hasattr(double, "txt_in"):
         return double.txt_in(double.txt_norm(states))
     if hasattr(double, "context_embedder"):
@@ -643,7 +690,7 @@ def project(double, states):
 
 def row_in_float64(given, row):
     """One row of a block's arguments."""
-    rows = len(given["hidden_states"])
+    rows = len(next(iter(given.values())))
 
     def double(value):
         if isinstance(value, tuple):  # rotations, of no row
@@ -661,8 +708,9 @@ def row_in_float64(given, row):
 def replace_text(given, concepts, tokens, family):
     """The arguments of a block with the concepts for its text of so many tokens."""
     given, count = dict(given), concepts.shape[1]
+    names = list(given)
     if given.get("encoder_hidden_states") is None:
-        given["hidden_states"] = torch.cat([concepts, given["hidden_states"][:, tokens:]], dim=1)
+        given[names[0]] = torch.cat([concepts, given[names[0]][:, tokens:]], dim=1)
     else:
         given["encoder_hidden_states"] = concepts
     given |= {name: None for name in given if "mask" in name}
@@ -671,6 +719,9 @@ def replace_text(given, concepts, tokens, family):
     if family == "qwen":
         image, text = given["image_rotary_emb"]
         given["image_rotary_emb"] = image, text[:1].repeat(count, 1)
+    elif family in ("zimage", "lumina2"):
+        places = given[names[2]]
+        given[names[2]] = torch.cat([*[places[:, :1]] * count, places[:, tokens:]], dim=1)
     elif family not in ("sd3", "sd35", "cogview4"):
         given["image_rotary_emb"] = tuple(
             torch.cat([one[:1].repeat(count, 1), one[tokens:]]) for one in given["image_rotary_emb"]
@@ -700,7 +751,7 @@ def joint_concepts(pipe, family, calls, texts, states, places, row):
             concepts = after[:, :count]
         else:
             concepts = after[1] if family == "cogview4" else after[0]
-        image, theirs = slice(tokens, None), slice(count)
+        image, theirs = slice(tokens, tokens + 15), slice(count)  # of 48×80 pixels
         if family in ("sd3", "sd35"):  # the text follows the image
             image, theirs = slice(-tokens), slice(-count, None)
         query, key = prompt.given["query"][:, :, image], prompt.given["key"]
@@ -710,7 +761,7 @@ def joint_concepts(pipe, family, calls, texts, states, places, row):
             mask = prompt.mask.expand(-1, -1, key.shape[2], -1)
             scores[..., : key.shape[2]] += mask[:, :, image]
         p = scores.softmax(-1)[0, :, :, key.shape[2] :]
-        layer = f"{name}.attn1" if family == "cogview4" else f"{name}.attn"
+        layer = f"{name}." + {"cogview4": "attn1", "zimage": "attention"}.get(family, "attn")
         shares[layer].append(torch.stack([p[..., one].sum(-1) for one in places], dim=-1))
         image = prompt.given["output"][0, :, image].transpose(0, 1).flatten(1)
         text = own.given["output"][0, :, theirs].transpose(0, 1).flatten(1)

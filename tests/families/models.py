@@ -37,6 +37,8 @@ from diffusers import (
     HunyuanDiTPipeline,
     LatentConsistencyModelPipeline,
     LCMScheduler,
+    Lumina2Pipeline,
+    Lumina2Transformer2DModel,
     PixArtAlphaPipeline,
     QwenImagePipeline,
     QwenImageTransformer2DModel,
@@ -55,6 +57,8 @@ from diffusers import (
     StableDiffusionXLPipeline,
     T2IAdapter,
     UNet2DConditionModel,
+    ZImagePipeline,
+    ZImageTransformer2DModel,
 )
 from making import letter_qwen, letter_t5, letter_tokenizer, random_pixart
 from oracle import denoiser
@@ -682,6 +686,36 @@ def cogview4(kind=CogView4Pipeline) -> DiffusionPipeline:
     )
 
 
+def zimage(kind=ZImagePipeline) -> DiffusionPipeline:
+    """Tongyi-MAI/Z-Image."""
+    torch.manual_seed(16)
+    transformer = ZImageTransformer2DModel(
+        in_channels=4, dim=48, n_layers=3, n_refiner_layers=1,  # 16, 3840, 30, 2
+        n_heads=3, n_kv_heads=3, cap_feat_dim=16, axes_dims=[4, 4, 8],  # 30, 30, 2560, [32, 48, 48]
+    )  # fmt: skip
+    torch.nn.init.normal_(transformer.cap_pad_token)
+    return kind(
+        transformer=sharpened(transformer), vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
+        text_encoder=Qwen3ForCausalLM(Qwen3Config(**language(16, 3))).eval().model,
+        tokenizer=letter_qwen(), scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
+    )  # fmt: skip
+
+
+def lumina2(kind=Lumina2Pipeline) -> DiffusionPipeline:
+    """Alpha-VLLM/Lumina-Image-2.0: two heads share their keys."""
+    torch.manual_seed(17)
+    transformer = Lumina2Transformer2DModel(
+        sample_size=8, in_channels=4, hidden_size=64, num_layers=3,  # 128, 16, 2304, 26
+        num_refiner_layers=1, num_attention_heads=4, num_kv_heads=2,  # 2, 24, 8
+        multiple_of=8, axes_dim_rope=(4, 4, 8), cap_feat_dim=24,  # 256, (32, 32, 32), 2304
+    )  # fmt: skip
+    return kind(
+        transformer=sharpened(transformer), vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
+        text_encoder=sana().text_encoder, tokenizer=letter_gemma(),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=6.0),
+    )  # fmt: skip
+
+
 class OneLayer(UNet2DConditionModel):
     """Of its layers one cross-attention alone runs: a pass is cheap, to run and to compile.
 
@@ -942,6 +976,8 @@ TABLE: dict[str, Family] = {
     "dev2": joint(dev2, ALONE, 230, negative=False, red=(222, 223)),
     "qwen": joint(qwen, APART, 12, call=TRUE, red=(1, 2), masks_padding=True),
     "cogview4": joint(cogview4, APART, 16, call=SCALE, red=(11, 12)),
+    "zimage": joint(zimage, GUIDED[::-1], 64, call=SCALE, red=(4, 5)),
+    "lumina2": joint(lumina2, APART, 220, call=SCALE, red=(142, 143, 144)),
 }  # fmt: skip
 FAMILIES = {name: row.make for name, row in TABLE.items() if not row.is_joint}
 FAMILIES |= {"short": short, "least": least}

@@ -21,12 +21,13 @@ from torch import Tensor
 import heedmap as hm
 from families import models
 from families.checking import assert_restored, count_passes, paint, state_of
-from families.models import ALONE, TABLE, fuse, picture
+from families.models import ALONE, JOINT, TABLE, fuse, picture
 from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning
 
 SOURCE, TARGET = "a red dog", "a red cup"  # of as many tokens for every tokenizer
 Rule = Callable[[Tensor, int, int], Tensor]
 """Of P (B, H, Q, K + N) of the images, the number of the pass and that of the text's tokens."""
+SOME = ["sd35", "flux", "chroma", "klein", "qwen", "cogview4", "zimage", "lumina2"]
 every_family = pytest.mark.parametrize("family", TABLE)
 
 
@@ -121,7 +122,7 @@ def test_weights_and_edits_equal_the_definition(load, family):
 
 @pytest.mark.parametrize(
     "family",
-    ["sd1", "sigma", "hunyuan", "sd3", "sd35", "flux", "chroma", "klein", "qwen", "cogview4"],
+    ["sd1", "sigma", "hunyuan", "sd3", *SOME],
 )
 def test_a_rule_that_changes_nothing_gives_the_plain_image(load, family):
     row, pipe, prompts = TABLE[family], load(family), ["a red dog at", "at"]
@@ -207,7 +208,7 @@ def confine(p, tokens, strength):
     return (p.log() + bias).softmax(-1)
 
 
-@pytest.mark.parametrize("family", ["sd35", "flux", "chroma", "klein", "qwen", "cogview4"])
+@pytest.mark.parametrize("family", SOME)
 def test_rules_of_a_joint_softmax_equal_the_definition(load, family):
     """A bias acts first, then weights; a rule of one's own is given the text alone."""
     row, pipe = TABLE[family], load(family)
@@ -237,9 +238,9 @@ def test_rules_of_a_joint_softmax_equal_the_definition(load, family):
 # --- edits of a source where text and image share a softmax ---
 
 
-@pytest.mark.parametrize("family", ["sd35", "flux"])
+@pytest.mark.parametrize("family", ["sd35", "flux", "zimage", "lumina2"])
 def test_the_self_window_takes_the_images_queries_and_keys(load, family):
-    """Also in the second attention of SD 3.5, which is of the image alone."""
+    """Also in layers of the image alone, such as the second attention of SD 3.5."""
     row, pipe, sites = TABLE[family], load(family), []
     layouts = row.layouts(4)
 
@@ -255,7 +256,7 @@ def test_the_self_window_takes_the_images_queries_and_keys(load, family):
 
     options = row.options(steps=4, cross_replace=0.0)
     with watch(pipe, hold, alone=True):
-        pair = hm.edit(pipe, SOURCE, TARGET, self_replace=(0.25, 0.75), **options)
+        pair = hm.edit(pipe, SOURCE, f"{TARGET} at", self_replace=(0.25, 0.75), **options)
     assert pair.report.self_sites == len(sites) == 2 * (6 if family == "sd35" else 4)
     assert pair.report.sites == 0
 
@@ -284,7 +285,7 @@ def test_only_restricts_an_edit_of_packed_latents(load, family):
 
 
 @pytest.mark.filterwarnings("ignore:the edit:heedmap.errors.HeedmapWarning")
-@pytest.mark.parametrize("family", ["sd3", "flux", "chroma", "klein", "dev2", "qwen", "cogview4"])
+@pytest.mark.parametrize("family", [*JOINT, "dev2"])
 def test_words_that_stay_take_the_sources_columns(load, family):
     """Also where the target has more tokens, and where the text is padded in front."""
     row, pipe = TABLE[family], load(family)

@@ -114,6 +114,7 @@ def test_a_subclass_is_served_only_if_it_is_built_and_called_like_its_class():
         ("flux", "FluxKontextPipeline", "beside"),
         ("klein", "Flux2KleinInpaintPipeline", "beside"),
         ("qwen", "QwenImageEditPipeline", "beside"),
+        ("zimage", "ZImageOmniPipeline", "beside"),
     ],
 )
 def test_pipelines_that_have_no_map_of_their_image_are_refused(load, family, kind, reason):

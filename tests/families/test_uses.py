@@ -76,6 +76,15 @@ def qwen_controlnet(load):
     return pipe
 
 
+def z_image_controlnet(load):
+    torch.manual_seed(4)
+    sizes = {"dim": 48, "n_refiner_layers": 1, "n_heads": 3, "n_kv_heads": 3}
+    net = diffusers.ZImageControlNetModel([0, 2], [0], 4, **sizes).eval()
+    for layer in net.control_layers:
+        torch.nn.init.normal_(layer.after_proj.weight, std=0.2)
+    return diffusers.ZImageControlNetPipeline(**load("zimage").components, controlnet=net)
+
+
 IMAGE, MASK = picture(64, 64), mask(64, 64)
 INPAINTED = {"image": IMAGE, "mask_image": MASK, "width": 64, "height": 64}
 STARTED = {"image": picture(96, 128), "strength": 0.5, "steps": 4}
@@ -126,6 +135,9 @@ USES = {
     "img2img of Qwen-Image": (of("qwen", "QwenImageImg2ImgPipeline"), ALONE_STARTED, ALONE),
     # This pipeline gives the model the shapes of images in a flat list.
     "ControlNet of Qwen-Image": (qwen_controlnet, CONTROLLED, ALONE),
+    "img2img of Z-Image": (of("zimage", "ZImageImg2ImgPipeline"), ALONE_STARTED, GUIDED[::-1]),
+    "inpainting of Z-Image": (of("zimage", "ZImageInpaintPipeline"), INPAINTED, GUIDED[::-1]),
+    "ControlNet of Z-Image": (z_image_controlnet, CONTROLLED, GUIDED[::-1]),
 }
 
 
@@ -146,7 +158,7 @@ def test_a_use_gives_exact_maps(load, name):
         assert max(recorder.recordings[0].timesteps) < 600
 
 
-@pytest.mark.parametrize("family", ["sd1", "sigma", "sd35", "flux"])
+@pytest.mark.parametrize("family", ["sd1", "sigma", "sd35", "flux", "zimage", "lumina2"])
 def test_a_lora_gives_exact_maps(load, family):
     """Of a PixArt as diffusers' documentation loads one: peft wraps the transformer whole."""
     pipe, more = load(family), TABLE[family].arguments()
@@ -228,6 +240,7 @@ ENCODED = {
     "klein": ({"max_sequence_length": 24}, {"prompt_embeds": 0}),
     "qwen": ({"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_embeds_mask": 1}),
     "cogview4": ({"max_sequence_length": 16, **UNGUIDED}, {"prompt_embeds": 0}),
+    "lumina2": (UNGUIDED, {"prompt_embeds": 0, "prompt_attention_mask": 1}),
 }
 
 
@@ -243,7 +256,7 @@ def test_prompt_embeds_are_recorded_by_position_or_by_their_labels(load, family)
         more["guidance_scale"] = 1.0
     if family == "sigma":
         more |= {"negative_prompt": None, "use_resolution_binning": False}
-    tokens = made[0].shape[1]
+    tokens = made[0].shape[1] if family != "lumina2" else int(made[1].sum(1).max())
     numbers = [" ".join(map(str, range(tokens)))] * 2
     for labels in (None, PAIR):
         recorder = check(pipe, lambda: paint(pipe, **more), labels or numbers, ALONE, labels=labels)

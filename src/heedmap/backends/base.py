@@ -63,12 +63,16 @@ class Family(ABC):
             "" where they are not.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         runs_negative_apart: whether a pass of its own runs on it.
+        lists_text: whether the denoiser takes a list of text states of unlike length, to which
+            `model_inputs` and `text_states` add zeros.
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
         encoded_places: the places of the prompt's text states, of those of the negative prompt and
             of the prompt's mask in the result of `encode_prompt`; -1 if they are not there.
         prompt_arguments: the arguments of a call that hold for the prompt, not the negative one.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
+        guidance_off: the guidance that makes a pipeline read the prompt alone.
+        timestep_error: the relative error of the timesteps of `model_inputs`.
     """
 
     description: str
@@ -84,10 +88,13 @@ class Family(ABC):
     pads_to_longest: Literal["", "left", "right"] = ""
     encodes_negative_apart = False
     runs_negative_apart = False
+    lists_text = False
     encoding_calls = 1
     encoded_places = (0, 1, -1)
     prompt_arguments: tuple[str, ...] = ()
     negative_guidance = "a guidance"
+    guidance_off = 1.0
+    timestep_error = 0.0
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe
@@ -131,6 +138,21 @@ class Family(ABC):
             positions: the number of the image's positions, where a layer has all of them.
         """
         return Layout((RowLayout(),) * count)
+
+    def row_layout(
+        self,
+        states: Tensor,
+        tokens: int,
+        positions: int,
+    ) -> RowLayout:
+        """Return where text and image stand in one row of a pass; by default all rows are alike.
+
+        Args:
+            states: the row's text states (K, C), as `model_inputs` has them.
+            tokens: the number of tokens on the K axis of the row's branch.
+            positions: the number of the image's positions.
+        """
+        return self.layout(1, tokens, positions).rows[0]
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:
         """Return the group of layers that each of these is in, by dotted path, if it has one."""

@@ -30,14 +30,15 @@ class LayerShapes:
         hidden: X, (Q, C), the layer's input.
         text: E, (K, T), the text states.
         query: X·W_Q, (Q, H·d).
-        key: E·W_K, (K, H·d); the values have the same shape.
+        key: E·W_K, (K, H·d), less where heads share keys; the values have the same shape.
         scores: those of one head, and so its probabilities: (Q, K), or (Q, K + Q) where the image's
-            keys share the softmax with the text's.
+            keys share the softmax with the text's. Z-Image's padding of the image has keys, too.
         output: Y, after the output projection: (Q, C).
         masked: the number of the prompt's K tokens that a mask hides, so that their probability is
             exactly 0; None without a mask.
-        image_key: X·W'_K, the image's keys, (Q, H·d); its values have the same shape. W'_K is W_K
-            in the single blocks of Flux. None where the text has a softmax of its own.
+        image_key: X·W'_K, the image's keys, (Q, H·d), more with padding; its values have the same
+            shape. W'_K is W_K in the single blocks of Flux. None where the text has a softmax of
+            its own.
         projected: whether the layer has an output projection; else Y has the heads side by side.
         part: the name of the layers that it belongs to, such as "early" or "single".
     """
@@ -76,14 +77,14 @@ class LayerShapes:
         value = "V_h"
         products = [
             ("Q = X·W_Q", positions, channels, inner),
-            ("K = E·W_K", tokens, width, inner),
-            ("V = E·W_V", tokens, width, inner),
+            ("K = E·W_K", tokens, width, self.key[1]),
+            ("V = E·W_V", tokens, width, self.key[1]),
         ]
         if self.image_key is not None:
             key = "[K_h; K'_h]"
             value = "[V_h; V'_h]"
             for name in ("K' = X·W'_K", "V' = X·W'_V"):
-                products.append((name, positions, channels, inner))
+                products.append((name, self.image_key[0], channels, self.key[1]))
         d = self.head_dim
         factor = f"·{self.scale:.6g}"
         if math.isclose(self.scale, d**-0.5, rel_tol=1e-6):
@@ -140,6 +141,9 @@ def layer_shapes(
         grid = family.grid(name, latent)
         positions = math.prod(grid)
         query = (positions, layer.inner_dim)
+        layout = family.layout(1, tokens, positions)
+        width = getattr(layer, "inner_kv_dim", layer.inner_dim)
+        keys = (positions + layout.padding, width)
         result.append(
             LayerShapes(
                 name=name,
@@ -149,11 +153,11 @@ def layer_shapes(
                 hidden=(positions, layer.query_dim),
                 text=(tokens, _text_width(layer)),
                 query=query,
-                key=(tokens, getattr(layer, "inner_kv_dim", layer.inner_dim)),
-                scores=(positions, tokens + positions * family.is_joint),
+                key=(tokens, width),
+                scores=(positions, tokens + keys[0] * layout.joint),
                 output=(positions, layer.out_dim),
                 masked=masked,
-                image_key=query if family.is_joint else None,
+                image_key=keys if layout.joint else None,
                 projected=projection_of(layer) is not None,
                 part=parts.get(name, ""),
             )

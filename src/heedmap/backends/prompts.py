@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from heedmap.backends.base import (
     Arguments,
@@ -31,6 +32,7 @@ from heedmap.text.axis import padded
 from heedmap.text.concepts import asked_text, concept_places
 from heedmap.text.words import TokenTable
 
+_IMAGES = "num_images_per_prompt"
 CLOSE = 0.05
 """Largest distance of a token's state from what its text encodes to, as a share of its length: half
 types differ by about 0.01, other words by 0.2 and more."""
@@ -83,13 +85,24 @@ class EncodingCall:
     Attributes:
         family: the pipeline's.
         arguments: those of the call.
+        repeats: how often the pipeline repeats the text states that the method returns.
         records: one for each text encoder that is loaded with its tokenizer.
         results: the result of the call, and of a further one for each other encoder.
     """
 
-    def __init__(self, family: Family, arguments: Arguments) -> None:
+    def __init__(
+        self,
+        family: Family,
+        arguments: Arguments,
+        repeats: int = 1,
+    ) -> None:
         self.family = family
-        self.arguments = arguments
+        # Z-Image writes its template into the lists of texts that it is given.
+        self.arguments: Arguments = {
+            name: list(value) if isinstance(value, list) else value
+            for name, value in arguments.items()
+        }
+        self.repeats = repeats
         self.records: list[EncoderRecord] = []
         self.results: list[Any] = []
 
@@ -115,15 +128,23 @@ class EncodingCall:
     @property
     def images_per_prompt(self) -> int:
         """Return the number of images of each prompt."""
-        return int(self.arguments.get("num_images_per_prompt") or 1)
+        return int(self.arguments.get(_IMAGES) or self.repeats)
 
     def text_states(self) -> TextStates:
         """Return the states of both prompts, and the prompt's mask."""
         if isinstance(self.results[0], Tensor):
             return self._mixed_states()
-        if self.family.encoding_calls > 1:
-            return self.family.text_states(self.results)
-        return self.family.text_states(self.results[0])
+        results = self.results
+        several = self.family.encoding_calls > 1
+        states = self.family.text_states(results if several else results[0])
+        if self.repeats == 1:
+            return states
+        prompt, negative, mask = (
+            one if one is None else one.repeat_interleave(self.repeats, 0)
+            for one in states
+        )
+        assert prompt is not None
+        return prompt, negative, mask
 
     def _mixed_states(self) -> TextStates:
         """Return the states of the encoder, where the method returns its branches in one tensor.
@@ -227,7 +248,7 @@ def _encode_others(
     for name in arguments:
         if "prompt_" in name or name.startswith("negative_"):
             arguments[name] = None
-    single = {"num_images_per_prompt": 1, "do_classifier_free_guidance": False}
+    single = {_IMAGES: 1, "do_classifier_free_guidance": False}
     arguments |= {name: single[name] for name in single.keys() & arguments.keys()}
     arguments["prompt"] = list(texts)
     other = EncodingCall(call.family, arguments)
@@ -325,15 +346,20 @@ class Branch:
         tables: the words of each image.
         states: the text states (B, K, C).
         shifted: whether the batch pads some of its prompts in front, which moves their tokens.
+        is_list: whether the model is given a list of texts, which those of another branch lengthen.
     """
 
     tables: tuple[TokenTable, ...]
     states: Tensor
     shifted: bool = False
+    is_list: bool = False
 
     def blocks_in(self, states: Tensor) -> list[int]:
         """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's."""
         branch = self.states.to(states)
+        surplus = states.shape[1] - branch.shape[1]
+        if self.is_list and surplus > 0:
+            branch = pad(branch, (0, 0, 0, surplus))
         if branch.shape[1:] != states.shape[1:]:
             return []
         count = len(states) // len(branch)
@@ -359,6 +385,16 @@ class Encoding:
     negative: Branch | None
     prompt_first: bool = False
     concepts: tuple[ConceptStates, ...] = ()
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """The number of tokens on the K axis of each branch."""
+        branches = {"conditional": self.conditional, "negative": self.negative}
+        return {
+            name: branch.states.shape[1]
+            for name, branch in branches.items()
+            if branch is not None
+        }
 
     def blocks_in(self, states: Tensor) -> dict[str, list[int]]:
         """Return the blocks of each branch in a model's text states.
@@ -441,14 +477,24 @@ def watch(
     # The encoding of the prompt, and the call of the pipeline, which may encode a negative prompt.
     last: tuple[FrameType, Encoding] | None = None
 
+    def repeats(arguments: Arguments) -> int:
+        """Return how often a pipeline repeats states whose method takes no number of images."""
+        running = active_calls(pipe)
+        if _IMAGES in arguments or not running:
+            return 1
+        return running[0].f_locals.get(_IMAGES) or 1
+
     def encode_watched(*args: Any, **kwargs: Any) -> Any:
         nonlocal call, last
         if is_sampling():
             return encode(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
+        if bound.arguments.get("prompt_embeds") is not None:
+            # Z-Image takes both, and does not read the text.
+            bound.arguments["prompt"] = None
         if call is None or not bound.arguments.get("text_encoder_index"):
-            call = EncodingCall(family, bound.arguments)
+            call = EncodingCall(family, bound.arguments, repeats(bound.arguments))
         call.run(lambda: encode(*args, **kwargs))
         result = call.results[-1]
         if len(call.results) < family.encoding_calls:
@@ -524,7 +570,7 @@ def _branch(
     count = len(states) // len(tables)
     rows = tuple(table for table in tables for _ in range(count))
     # A copy, since a callback may change the pipeline's own in place.
-    return Branch(rows, states.clone(), shifted)
+    return Branch(rows, states.clone(), shifted, family.lists_text)
 
 
 def _fit_tables(

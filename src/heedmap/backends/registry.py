@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import torch
+from diffusers import ZImageControlNetModel
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
@@ -17,11 +18,13 @@ from heedmap.backends import (
     flux,
     flux2,
     hunyuan,
+    lumina2,
     pixart,
     qwen,
     sana,
     sd3,
     unet,
+    zimage,
 )
 from heedmap.backends.base import Family, modules_of, parameters
 from heedmap.checks import as_ordered_list, check_int
@@ -40,6 +43,8 @@ FAMILIES: tuple[type[Family], ...] = (
     flux2.Flux2,
     qwen.QwenImage,
     cogview4.CogView4,
+    zimage.ZImage,
+    lumina2.Lumina2,
 )
 UNSERVED = {
     "ModularPipeline": "encodes its prompt inside its blocks, where heedmap cannot see it",
@@ -49,6 +54,10 @@ UNSERVED = {
         "passes the strength of the noise to its UNet in place of a timestep"
     ),
     "QwenImageLayeredPipeline": "draws several layers, one image each",
+    "ZImageOmniPipeline": (
+        "splits its prompt at images of yours, and puts their positions beside those of the image "
+        "that it draws"
+    ),
     **dict.fromkeys(
         [
             "StableDiffusionAttendAndExcitePipeline",
@@ -177,21 +186,25 @@ def self_attention_layers(pipe: Any) -> dict[str, Attention]:
 def control_reads_text(pipe: Any) -> bool:
     """Return whether a pipeline has a ControlNet with attention of its own to the text."""
     net = modules_of(pipe).get("controlnet")
-    return net is not None and any(
+    # Z-Image's attends to text and image in one sequence.
+    return isinstance(net, ZImageControlNetModel) or any(
         getattr(layer, "is_cross_attention", False)
         or getattr(layer, "added_kv_proj_dim", None)
-        for layer in net.modules()
+        for layer in (() if net is None else net.modules())
     )
 
 
 # --- the size of its images ---
 
 
+_DEFAULT_CELLS = 128  # of an image of 1024 pixels, where the model does not say
+
+
 def default_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
     cells = getattr(pipe, "default_sample_size", None)
-    cells = cells or family.model.config.sample_size
+    cells = cells or getattr(family.model.config, "sample_size", _DEFAULT_CELLS)
     if isinstance(cells, int):
         cells = (cells, cells)
     h, w = cells

@@ -151,8 +151,10 @@ class RecordingProcessor:
         **kwargs: Any,
     ) -> Tensor:
         """Run the original processor."""
-        states = _text_states(attn, args, kwargs)
-        tap = _Tap(self, attn, hidden_states.shape, states)
+        text = _text_states(attn, args, kwargs)
+        if text is hidden_states:  # both are joined before, as in Lumina 2
+            text = None
+        tap = _Tap(self, attn, hidden_states.shape, text)
         with _mode_of(tap):
             before = getattr(_present, "tap", None)
             _present.tap = tap

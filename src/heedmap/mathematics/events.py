@@ -52,12 +52,20 @@ class RowLayout:
         positions: the image's positions among the queries; in joint attention among the keys, too.
         image: the number of the image that the row is of.
         branch: "conditional", "negative", or "" if the row reads neither prompt.
+        image_span: the image's positions and the padding beside them, which are keys, too; None
+            without such padding.
     """
 
     tokens: Indices = field(default_factory=_everything)
     positions: Indices = field(default_factory=_everything)
     image: int = 0
     branch: str = ""
+    image_span: Indices | None = None
+
+    @property
+    def image_keys(self) -> Indices:
+        """The image's keys, those of its padding included."""
+        return self.positions if self.image_span is None else self.image_span
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +75,12 @@ class Layout:
     Attributes:
         rows: the layout of each row of the batch; a single one if it holds for all of them.
         joint: whether text and image share one softmax.
+        padding: the number of keys of the image's padding.
     """
 
     rows: Sequence[RowLayout] = field(default_factory=lambda: (RowLayout(),))
     joint: bool = False
+    padding: int = 0
 
     def row(self, number: int) -> RowLayout:
         """Return the layout of a row."""
@@ -247,8 +257,8 @@ class RowAttention:
 
     @property
     def image_keys(self) -> Tensor:
-        """The keys (H, Q, d) of the image, in joint attention."""
-        return take(self.keys, self.layout.positions)
+        """The keys (H, N', d) of the image and its padding, in joint attention."""
+        return take(self.keys, self.layout.image_keys)
 
     @property
     def mask(self) -> Tensor | None:
@@ -262,8 +272,8 @@ class RowAttention:
 
     @property
     def image_mask(self) -> Tensor | None:
-        """The mask (H, Q, Q) of the image, in joint attention."""
-        return self._mask_of(self.layout.positions)
+        """The mask (H, Q, N') of the image and its padding, in joint attention."""
+        return self._mask_of(self.layout.image_keys)
 
     def _mask_of(self, keys: Indices) -> Tensor | None:
         return None if self.visible is None else numbers(take(self.visible, keys, -1))

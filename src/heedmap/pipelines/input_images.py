@@ -296,10 +296,11 @@ def resolve_location(
             f"the prompt {quoted(prompt)} has weights, which locate cannot use: write "
             f"{quoted(text.text)}"
         )
+    takes_guidance = DIFFUSERS_NAMES["guidance"] in parameters(pipe)
     options = replace(
         options,
         steps=options.steps or LOCATE_STEPS,
-        guidance=1.0 if DIFFUSERS_NAMES["guidance"] in parameters(pipe) else None,
+        guidance=family_of(pipe).guidance_off if takes_guidance else None,
         size=options.size or fitting_size(pipe, image.size),
     )
     return options, seed

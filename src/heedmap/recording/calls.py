@@ -15,7 +15,7 @@ from heedmap.backends.prompts import Encoding, foreign_states
 from heedmap.backends.schedules import SAME, Schedule, SchedulerCall, matches
 from heedmap.errors import TraceError
 from heedmap.maps.recordings import Layer
-from heedmap.mathematics.events import AttentionEvent, Layout
+from heedmap.mathematics.events import AttentionEvent, Layout, RowLayout
 from heedmap.mathematics.rules import Rule, Site
 
 
@@ -197,18 +197,18 @@ class Call:
 
     def _layout(self, states: Tensor, blocks: Mapping[str, Sequence[int]]) -> Layout:
         """Return the layout of a pass, with the image and the branch of each row."""
+        assert self.encoding is not None
         rows, tokens = states.shape[:2]
         positions = math.prod(next(iter(self.grids.values())))
         layout = self.family.layout(rows, tokens, positions)
         branches = {block: name for name, some in blocks.items() for block in some}
-        named = [
-            replace(
-                row,
-                image=number % self.images,
-                branch=branches.get(number // self.images, ""),
-            )
-            for number, row in enumerate(layout.rows)
-        ]
+        lengths = self.encoding.lengths
+        named: list[RowLayout] = []
+        for number, text in enumerate(states):
+            name = branches.get(number // self.images, "")
+            length = lengths.get(name, tokens)
+            row = self.family.row_layout(text, length, positions)
+            named.append(replace(row, image=number % self.images, branch=name))
         return replace(layout, rows=tuple(named))
 
     def check_shape(self, event: AttentionEvent) -> None:
@@ -224,7 +224,7 @@ class Call:
                     f"{type(self.family.pipe).__name__} computes attention of {queries} queries to "
                     f"{keys} keys: expected those of text and image"
                 )
-            positions = keys - self.tokens
+            positions = keys - self.tokens - event.layout.padding
         if rows != len(self.layout.rows):
             raise TraceError(
                 f"{name} computed attention for {rows} rows where the model was given "

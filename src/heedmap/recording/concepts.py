@@ -1,6 +1,7 @@
 """Concepts beside the prompt: texts of their own that the image's queries are compared with."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -13,7 +14,7 @@ from heedmap.backends.prompts import ConceptStates, Encoding
 from heedmap.backends.tap import RecordingProcessor
 from heedmap.errors import TraceError
 from heedmap.mathematics.events import AttentionEvent, RowAttention, take
-from heedmap.mathematics.probabilities import log_sums, probabilities
+from heedmap.mathematics.probabilities import index_tensor, log_sums, probabilities
 
 MAX_KEY_ERROR = 0.02
 """Largest relative distance between a layer's keys of the prompt and those computed here. Rounding
@@ -108,7 +109,9 @@ class ConceptStreams:
     """
 
     def __init__(self, family: JointFamily, concepts: Sequence[ConceptStates]) -> None:
-        self._family, self._concepts = family, [_selected(one) for one in concepts]
+        self._family = family
+        self._whole = concepts
+        self._concepts = [_selected(one) for one in concepts]
         self._texts: list[Tensor] = []  # of each image (1, K, C), in this pass
         # Of the layer whose block is running.
         self._event: AttentionEvent | None = None
@@ -140,9 +143,11 @@ class ConceptStreams:
         event, self._event = self._event, None
         assert event is not None
         if not self._texts:  # not earlier: the model may be offloaded until it runs
-            states = arguments["encoder_hidden_states"]
-            texts = [one.states[None].to(states) for one in self._concepts]
-            self._texts = list(map(self._family.project_text, texts))
+            states = arguments[self._family.block_input]
+            for whole in self._whole:
+                text = self._family.project_text(whole.states[None].to(states))
+                selected = _selected(replace(whole, states=text[0]))
+                self._texts.append(selected.states[None])
         every = list[Tensor]()
         similarities = list[Tensor]()
         for image, concepts in enumerate(self._concepts):
@@ -198,4 +203,5 @@ def _selected(concepts: ConceptStates) -> ConceptStates:
     """Return the states of the concepts' tokens alone, without other words and padding."""
     tokens = sorted({*chain(*concepts.places)})
     places = tuple(tuple(map(tokens.index, place)) for place in concepts.places)
-    return ConceptStates(places, concepts.states[tokens])
+    index = index_tensor(tuple(tokens), concepts.states.device)
+    return ConceptStates(places, concepts.states.index_select(0, index))

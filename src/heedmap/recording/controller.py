@@ -22,7 +22,6 @@ from heedmap.mathematics.events import (
     put,
     take,
 )
-from heedmap.mathematics.probabilities import index_tensor
 from heedmap.mathematics.rules import (
     Region,
     Rule,
@@ -121,7 +120,7 @@ class RowEdits:
         image = scaled_dot_product_attention(
             row.query,
             row.image_keys,
-            take(values, row.layout.positions),
+            take(values, row.layout.image_keys),
             attn_mask=None if mask is None else mask.to(values),
             scale=row.scale,
         )
@@ -207,16 +206,14 @@ class AttentionController:
         key: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the queries and keys (B, H, …) of a layer, the image's of some the sources'."""
-        sources = self._sources(site, layout, query, key)
+        sources = self._sources(site, layout, query)
         if not sources:
             return query, key
-        rows = tuple(sources.get(row, row) for row in range(len(query)))
-        index = index_tensor(rows, query.device)
-        shared = query.index_select(0, index), key.index_select(0, index)
+        shared = query.clone(), key.clone()
         for part, before in zip(shared, (query, key), strict=True):
-            for row in sources:
-                tokens = layout.row(row).tokens
-                put(part[row], tokens, take(before[row], tokens))
+            for row, source in sources.items():
+                image = take(before[source], layout.row(source).image_keys)
+                put(part[row], layout.row(row).image_keys, image)
         return shared
 
     def _sources(
@@ -224,12 +221,10 @@ class AttentionController:
         site: Site,
         layout: Layout,
         query: Tensor,
-        key: Tensor,
     ) -> dict[int, int]:
         """Return for each row whose image's queries and keys are another's the row of that one."""
         steering = self.steering
-        tokens = layout.row(0).tokens
-        cells = query.shape[2] - take(key[0], tokens).shape[1]
+        cells = take(query[0], layout.row(0).positions).shape[1]
         if cells > steering.max_self_cells:
             return {}
         sources: dict[int, int] = {}

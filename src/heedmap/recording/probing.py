@@ -161,15 +161,19 @@ class Probe:
         weight, bias = output_projection(layer, computed.joined)
         residual, mask = computed.residual, row.text_mask
         mask = None if mask is None else mask[:, place]
-        key, value, before = row.text_keys, computed.value, 0
+        key, value = row.text_keys, computed.value
+        among = place
         if value is None:
             key, value = _image_as_one(row, place)
             mask = None if mask is None else pad(mask, (0, 1))
-            # Of the text.
-            before = computed.output.shape[1] - math.prod(site.layer.grid)
+            count = row.keys.shape[1]
+            if computed.output.shape[1] == count:  # text and image are joined
+                order = torch.arange(count, device=row.keys.device)
+                among = int(take(order, row.layout.positions, -1)[place])
         else:
             value = value[number].unflatten(-1, (site.layer.heads, -1)).transpose(0, 1)
-        position, value = (number, before + place), _array(value)
+        position = (number, among)
+        value = _array(value)
         joined = np.einsum("hk,hkd->hd", site.probabilities, value).reshape(-1)
         self.site = site
         self.inputs = LayerInputs(
@@ -202,7 +206,7 @@ def _image_as_one(row: RowAttention, place: int) -> tuple[Tensor, Tensor]:
             "not known: load the model again, and keep the processors that it is loaded with"
         )
     query, values = row.query[:, [place]].float(), row.values.float()
-    image, of_image = row.image_keys.float(), take(values, row.layout.positions)
+    image, of_image = row.image_keys.float(), take(values, row.layout.image_keys)
     mask = row.image_mask  # Chroma's is of the image, too
     mask = None if mask is None else mask[:, [place]]
     score = log_sums(query, image, row.scale, mask)[..., None] / row.scale

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends.base import GridShape
-from heedmap.mathematics.events import RowAttention
+from heedmap.mathematics.events import RowAttention, take
 from heedmap.mathematics.probabilities import (
     index_tensor,
     propagate,
@@ -160,7 +160,8 @@ class RefinedMaps:
         queries: list[Tensor] = []
         keys: list[Tensor] = []
         for row, grid in layers:
-            query, key = row.query, row.image_keys
+            query = row.query
+            key = take(row.keys, row.layout.positions)
             if grid != self.grid:
                 query, key = self._averaged(query, grid), self._averaged(key, grid)
             queries.append(query)

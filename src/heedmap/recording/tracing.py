@@ -479,7 +479,7 @@ class Trace:
         sample, now, states = self._family.model_inputs(inputs)
         timesteps = torch.as_tensor(now).flatten()
         timestep = self._timesteps.value(timesteps)
-        error = rounding_of(timesteps)
+        error = max(rounding_of(timesteps), self._family.timestep_error)
         call = self._running()
         is_inside = bool(self._encodings) and self._is_in_own_loop()
         if is_inside and call is not None and call.is_next(states, timestep, error):

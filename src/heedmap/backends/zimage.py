@@ -1,0 +1,161 @@
+"""Z-Image: a transformer over one sequence of image and text, each padded to a multiple of 32.
+
+Qwen 3 reads the prompt inside of its chat template. The transformer is given lists of latents and
+of text states, those of the negative prompt behind the prompt's. Learned states stand in the place
+of the padding, and the image attends to them: the text's are on the K axis, the image's are keys of
+its own. A mask hides what makes the rows of a batch as long as the longest of them. Layers before
+the main ones attend to the text alone or to the image alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from diffusers import ZImageTransformer2DModel
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
+
+from heedmap.backends.base import Arguments, GridShape, TextStates
+from heedmap.backends.joint import SequenceFamily, template_around
+from heedmap.mathematics.events import Layout, RowLayout
+from heedmap.text.axis import padded
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
+
+
+class ZImage(SequenceFamily):
+    """A pipeline with a `ZImageTransformer2DModel`."""
+
+    description = "a Z-Image pipeline"
+    model_class = ZImageTransformer2DModel
+    block_input = "x"
+    lists_text = True
+    guidance_off = 0.0
+    quirks: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        [
+            "ZImagePipeline",
+            "ZImageImg2ImgPipeline",
+            "ZImageInpaintPipeline",
+            "ZImageControlNetPipeline",
+            "ZImageControlNetInpaintPipeline",
+        ],
+        "prompt_first",
+    )
+
+    @property
+    def latent_multiple(self) -> int:
+        """The side of a patch, in cells, with which the pipelines call the model."""
+        return 2
+
+    def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
+        """Return the latents, the scheduler's timestep and the text states of a pass."""
+        texts = inputs["cap_feats"]
+        states = self.text_of(texts, partial(_padded, texts))
+        return torch.stack([*inputs["x"]]), 1000 - 1000 * inputs["t"], states
+
+    def latent(self, inputs: Arguments) -> GridShape:
+        """Return the (h, w) of the latent of a pass."""
+        h, w = inputs["x"][0].shape[-2:]
+        return h, w
+
+    def text_states(self, encoded: Any) -> TextStates:
+        """Return the states of both prompts, padded, and the mask of the prompt's own tokens."""
+        prompt, negative = encoded
+        states = _padded(prompt)
+        lengths = torch.tensor([[len(text)] for text in prompt])
+        mask = torch.arange(states.shape[1]) < lengths
+        return states, _padded(negative) if negative else None, mask
+
+    def project_text(self, states: Tensor) -> Tensor:
+        """Return text states (B, K, C), padded and refined as the main layers are given them."""
+        model = self.model
+        count = _multiple(states.shape[1])
+        rows = [
+            model._pad_with_ids(text, (count, 1, 1), (1, 0, 0), text.device)
+            for text in states
+        ]
+        texts, places, paddings, *_ = zip(*rows, strict=True)
+        text = model.cap_embedder(torch.stack(texts))
+        text, rotations, *_ = model._prepare_sequence(
+            [*text], places, paddings, model.cap_pad_token
+        )
+        for layer in model.context_refiner:
+            text = layer(text, None, rotations)
+        return text
+
+    def layout(
+        self,
+        count: int,
+        tokens: int,
+        positions: int,
+    ) -> Layout:
+        """Return where text and image stand: the text behind the image and its padding."""
+        first = _multiple(positions)
+        row = RowLayout(
+            tokens=slice(first, first + tokens),
+            positions=slice(0, positions),
+            image_span=slice(0, first),
+        )
+        return Layout((row,) * count, joint=True, padding=first - positions)
+
+    def with_text(
+        self,
+        arguments: Arguments,
+        text: Tensor,
+        row: int,
+        positions: int,
+    ) -> dict[str, Any]:
+        """Return the arguments of a block for one row of its batch, with other text (1, K, C)."""
+        one = super().with_text(arguments, text, row, positions)
+        first = _multiple(positions)
+        image = arguments["x"][[row], :first]
+        rotations = arguments["freqs_cis"][[row], : first + 1]
+        place = rotations[:, first:].expand(-1, text.shape[1], -1)
+        one["x"] = torch.cat([image, text], dim=1)
+        one["freqs_cis"] = torch.cat([rotations[:, :first], place], dim=1)
+        return one
+
+    def text_after(self, output: Any, tokens: int) -> Tensor:
+        """Return the text states (1, K, C) in the output of a block."""
+        return output[:, -tokens:]
+
+    def table(
+        self,
+        tokenizer: Any,
+        prompt: str,
+        arguments: Arguments,
+    ) -> TokenTable:
+        """Return the words and tokens of a prompt inside of the chat template, with padding."""
+
+        def render(text: str) -> str:
+            return tokenizer.apply_chat_template(
+                [{"role": "user", "content": text}],
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=True,
+            )
+
+        before, after = template_around(prompt, render)
+        table = tokenize(
+            prompt,
+            tokenizer,
+            before=before,
+            after=after,
+            limit=self.limit(arguments),
+            padding=False,
+        )
+        return padded(table, _multiple(len(table.tokens)))
+
+
+def _multiple(count: int) -> int:
+    """Return the multiple of 32 to which the model pads a number of tokens or positions."""
+    return count + -count % 32
+
+
+def _padded(texts: Sequence[Tensor]) -> Tensor:
+    """Return text states (K, C) of unlike length as (B, K, C), with zeros behind them."""
+    states = pad_sequence([*texts], batch_first=True)
+    count = states.shape[1]
+    return pad(states, (0, 0, 0, _multiple(count) - count))
