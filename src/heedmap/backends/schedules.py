@@ -133,21 +133,17 @@ def rounding_of(timesteps: Tensor) -> float:
 
 
 class TimestepReader:
-    """A reader of the timesteps of passes, which waits for the device as seldom as it can.
-
-    A timestep that is an element of the scheduler's is known by its address.
-    """
+    """A reader of the timesteps of passes."""
 
     def __init__(self, pipe: Any) -> None:
         self._pipe = pipe
         self._scheduled: Tensor | None = None
         self._values: dict[int, float] = {}
 
-    def value(self, timesteps: Tensor) -> float:
-        """Return the timestep of the rows of a pass (B).
+    def known(self, timesteps: Tensor) -> float | None:
+        """Return the timestep of the rows of a pass (B) if it is an element of the scheduler's.
 
-        Raises:
-            TraceError: if the rows have several.
+        It is known by its address, without a wait for the device.
         """
         scheduled = self._pipe.scheduler.timesteps
         if scheduled is not self._scheduled:
@@ -155,16 +151,24 @@ class TimestepReader:
             addresses = [one.data_ptr() for one in scheduled]
             self._values = dict(zip(addresses, scheduled.tolist(), strict=True))
         is_one = len(timesteps) == 1 or timesteps.stride(0) == 0
-        value = self._values.get(timesteps.data_ptr())
-        if is_one and value is not None and timesteps.dtype == scheduled.dtype:
-            return float(value)
-        values = {*map(float, timesteps.tolist())}
-        if len(values) > 1:
-            raise TraceError(
-                f"{type(self._pipe).__name__} runs several timesteps in one batch, so the rows of "
-                "its model are not the images: expected a pipeline that draws step by step"
-            )
-        return values.pop()
+        if not is_one or timesteps.dtype != scheduled.dtype:
+            return None
+        return self._values.get(timesteps.data_ptr())
+
+    def read(self, timesteps: Tensor) -> float:
+        """Return the timestep of the rows of a pass (B), for which the host waits."""
+        return one_timestep(self._pipe, timesteps.tolist())
+
+
+def one_timestep(pipe: Any, timesteps: Sequence[float]) -> float:
+    """Return the timestep of the rows of a pass; raise a TraceError if they have several."""
+    values = {*map(float, timesteps)}
+    if len(values) > 1:
+        raise TraceError(
+            f"{type(pipe).__name__} runs several timesteps in one batch, so the rows of "
+            "its model are not the images: expected a pipeline that draws step by step"
+        )
+    return values.pop()
 
 
 def matches(

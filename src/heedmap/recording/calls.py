@@ -12,7 +12,13 @@ from torch import Tensor
 
 from heedmap.backends.base import Family, GridShape
 from heedmap.backends.prompts import Encoding, foreign_states
-from heedmap.backends.schedules import SAME, Schedule, SchedulerCall, matches
+from heedmap.backends.schedules import (
+    SAME,
+    Schedule,
+    SchedulerCall,
+    matches,
+    one_timestep,
+)
 from heedmap.errors import TraceError
 from heedmap.maps.recordings import Layer
 from heedmap.mathematics.events import AttentionEvent, Layout, RowLayout
@@ -89,6 +95,9 @@ class Call:
         self._branches = {"conditional", *branches}
         self._groups = family.groups(list(layers))
         self._known: list[TextInputs] = []
+        # Of passes whose timesteps are compared at the end: the call of the scheduler, the
+        # timesteps (B), and their relative error.
+        self._unread: list[tuple[int, Tensor, float]] = []
         self._check_branches(encoding)
 
     def _check_branches(self, encoding: Encoding) -> None:
@@ -139,17 +148,50 @@ class Call:
         inputs = self._inputs(states)
         if inputs.is_foreign and self._branches - inputs.blocks.keys():
             raise foreign_states(states)
-        if not matches(self.schedule, self.done, timestep, error):
-            raise TraceError(
-                f"the model ran at timestep {timestep:g}, which is not that of call "
-                f"{self.done + 1} of {len(self.schedule.timesteps)} of this run's scheduler: "
-                "expected the passes of this image alone (another pipeline on the same model? or "
-                f"does {type(self.family.pipe).__name__} draw several views, or change its "
-                "schedule on the way?)"
-            )
+        self._check_timestep(self.done, timestep, error)
         self.blocks = inputs.blocks
         self.layout = inputs.layout
         self.tokens = states.shape[1]
+
+    def next_timestep(self, timesteps: Tensor, error: float) -> float | None:
+        """Return the timestep that the schedule has next; None if it has no more.
+
+        The timesteps (B) of the pass are compared with it at the end of the call, so that the host
+        does not wait for the device.
+        """
+        if self.is_drawn:
+            return None
+        self._unread.append((self.done, timesteps, error))
+        return self.schedule.timesteps[self.done]
+
+    def check_timesteps(self) -> None:
+        """Compare the timesteps that were not read during the call.
+
+        Raises:
+            TraceError: if a pass had several, or was not one of this call.
+        """
+        unread = self._unread
+        self._unread = []
+        if not unread:
+            return
+        values = torch.cat([timesteps for _, timesteps, _ in unread]).tolist()
+        for number, timesteps, error in unread:
+            count = len(timesteps)
+            timestep = one_timestep(self.family.pipe, values[:count])
+            self._check_timestep(number, timestep, error)
+            values = values[count:]
+
+    def _check_timestep(self, number: int, timestep: float, error: float) -> None:
+        """Raise a TraceError if a pass before this call of the scheduler has another timestep."""
+        if matches(self.schedule, number, timestep, error):
+            return
+        raise TraceError(
+            f"the model ran at timestep {timestep:g}, which is not that of call "
+            f"{number + 1} of {len(self.schedule.timesteps)} of this run's scheduler: "
+            "expected the passes of this image alone (another pipeline on the same model? or "
+            f"does {type(self.family.pipe).__name__} draw several views, or change its "
+            "schedule on the way?)"
+        )
 
     def check_images(self, states: Tensor, sample: Tensor) -> None:
         """Raise a TraceError if a loop of the user's own runs on other images beside these."""

@@ -385,6 +385,7 @@ class Recorder:
                 sums.compute()
         keys = self._concept_keys
         self._concept_keys = self._streams = None
+        self.call.check_timesteps()
         if keys is not None:
             keys.check()
 

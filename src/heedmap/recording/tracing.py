@@ -478,9 +478,13 @@ class Trace:
         inputs = self._family.named_inputs(args, kwargs)
         sample, now, states = self._family.model_inputs(inputs)
         timesteps = torch.as_tensor(now).flatten()
-        timestep = self._timesteps.value(timesteps)
         error = max(rounding_of(timesteps), self._family.timestep_error)
         call = self._running()
+        timestep = self._timesteps.known(timesteps)
+        if timestep is None and call is not None and not self._encodings:
+            timestep = call.next_timestep(timesteps, error)
+        if timestep is None:
+            timestep = self._timesteps.read(timesteps)
         is_inside = bool(self._encodings) and self._is_in_own_loop()
         if is_inside and call is not None and call.is_next(states, timestep, error):
             self._encodings = []  # the text of the run, encoded once more
