@@ -31,6 +31,7 @@ from diffusers import (
     Flux2KleinPipeline,
     Flux2Pipeline,
     Flux2Transformer2DModel,
+    FluxKontextPipeline,
     FluxPipeline,
     FluxTransformer2DModel,
     HunyuanDiT2DModel,
@@ -524,6 +525,11 @@ def flux(kind=FluxPipeline, **config) -> DiffusionPipeline:
     return pipe
 
 
+def kontext() -> DiffusionPipeline:
+    """black-forest-labs/FLUX.1-Kontext-dev: an image of one's own beside the one it draws."""
+    return flux(FluxKontextPipeline)
+
+
 def schnell() -> DiffusionPipeline:
     """black-forest-labs/FLUX.1-schnell: no guidance at all."""
     return flux(guidance_embeds=False)
@@ -838,7 +844,7 @@ class Family:
         call = self.call | sides
         if self.negative:
             call["negative_prompt"] = ["at night"] * prompts if prompts else "at night"
-        if prompts and "image" in call:
+        if prompts and isinstance(call.get("image"), Image.Image):
             images = prompts * more.get("num_images_per_prompt", 1)
             call["image"] = [call["image"]] * images
         return call | more
@@ -887,6 +893,7 @@ def joint(make, layout: tuple[str, ...] | str, length: int, **cells: Any) -> Fam
 
 TRUE = {"true_cfg_scale": 3.0}
 SCALE = {"guidance_scale": 3.0}
+BESIDE = {"image": picture(64, 32), "max_area": 48 * 80, "_auto_resize": False}
 TABLE: dict[str, Family] = {
     "sd1": Family(sd1, [(9, 13), (5, 7), (3, 4), (2, 2)], call=STRONG, size=(104, 72), repeats=2),
     "sd2": Family(sd2, [*LATENT, (2, 2)], call=STRONG, size=(128, 96)),
@@ -936,6 +943,7 @@ TABLE: dict[str, Family] = {
     "sd3": joint(sd3, GUIDED, 12, call=STRONG, red=CLIP_T5),
     "sd35": joint(sd35, GUIDED, 12, call=STRONG, red=CLIP_T5),
     "flux": joint(flux, APART, 12, call=TRUE),
+    "kontext": joint(kontext, APART, 12, call=TRUE | BESIDE),
     "schnell": joint(schnell, ALONE, 12, negative=False),
     "chroma": joint(chroma, APART, 12, call=SCALE),
     "klein": joint(klein, APART, 24, call=SCALE, negative=False, red=(4, 5)),

@@ -207,7 +207,9 @@ def confine(p, tokens, strength):
     return (p.log() + bias).softmax(-1)
 
 
-@pytest.mark.parametrize("family", ["sd35", "flux", "chroma", "klein", "qwen", "cogview4"])
+@pytest.mark.parametrize(
+    "family", ["sd35", "kontext", "flux", "chroma", "klein", "qwen", "cogview4"]
+)
 def test_rules_of_a_joint_softmax_equal_the_definition(load, family):
     """A bias acts first, then weights; a rule of one's own is given the text alone."""
     row, pipe = TABLE[family], load(family)
@@ -237,7 +239,7 @@ def test_rules_of_a_joint_softmax_equal_the_definition(load, family):
 # --- edits of a source where text and image share a softmax ---
 
 
-@pytest.mark.parametrize("family", ["sd35", "flux"])
+@pytest.mark.parametrize("family", ["sd35", "flux", "kontext"])
 def test_the_self_window_takes_the_images_queries_and_keys(load, family):
     """Also in the second attention of SD 3.5, which is of the image alone."""
     row, pipe, sites = TABLE[family], load(family), []

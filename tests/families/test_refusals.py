@@ -111,7 +111,7 @@ def test_a_subclass_is_served_only_if_it_is_built_and_called_like_its_class():
         ("sd1", "StableDiffusionAttendAndExcitePipeline", "processors"),
         ("sd1", "TextToVideoZeroPipeline", "processors"),
         ("sd3", "StableDiffusion3PAGPipeline", "perturbs"),
-        ("flux", "FluxKontextPipeline", "beside"),
+        ("flux", "FluxKontextInpaintPipeline", "beside"),
         ("klein", "Flux2KleinInpaintPipeline", "beside"),
         ("qwen", "QwenImageEditPipeline", "beside"),
     ],

@@ -85,7 +85,7 @@ def test_shapes_equal_those_of_a_real_pass(load, family):
 # --- axes ---
 
 
-@pytest.mark.parametrize("family", ["sd35", "flux"])
+@pytest.mark.parametrize("family", ["sd35", "flux", "kontext"])
 def test_refined_maps_are_propagated_along_the_images_part_of_the_softmax(load, family):
     row, pipe, plain, made = TABLE[family], load(family), [], []
     layouts = row.layouts(2)
@@ -95,7 +95,7 @@ def test_refined_maps_are_propagated_along_the_images_part_of_the_softmax(load, 
         if "conditional" not in layout:
             return
         p = run.attention()[layout.index("conditional")]
-        text, image = p[..., : run.tokens], p[..., run.tokens :]
+        text, image = p[..., : run.tokens], p[..., run.tokens : run.tokens + 15]
         plain.append(text.mean(0))
         if len(plain) > 4:  # the second of two steps; there are four layers
             squared = (image / image.sum(-1, keepdim=True)) ** 2

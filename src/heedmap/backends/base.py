@@ -50,8 +50,8 @@ class Family(ABC):
             prompt in its batches, "source_first" if the prompt of a source image precedes the
             prompt, "repeats_passes" if it runs the model again in a step, on other latents,
             "unblended" if its image is not made of the latents of its last step.
-        reads_images: whether an argument "image" puts the positions of other images beside those
-            of the image.
+        reads_images: whether the pipelines also draw from a text alone where they take reference
+            images.
         masks_padding: whether a mask hides the padding of a prompt from the image.
         is_joint: whether text and image are keys of one softmax.
         windows: the default ends of an edit's windows, by its purpose
@@ -117,6 +117,7 @@ class Family(ABC):
         count: int,
         tokens: int,
         positions: int,
+        references: Sequence[int] = (),
     ) -> Layout:
         """Return where text and image stand in a pass on `count` rows of the batch.
 
@@ -124,6 +125,7 @@ class Family(ABC):
             count: the rows.
             tokens: the number of text tokens that the model was given.
             positions: the number of the image's positions, where a layer has all of them.
+            references: the number of positions of each reference image.
         """
         return Layout((RowLayout(),) * count)
 
@@ -201,6 +203,10 @@ class Family(ABC):
         """Return the (h, w) of the latent of a forward pass."""
         h, w = inputs[self.inputs[0]].shape[-2:]
         return h, w
+
+    def references(self, inputs: Arguments) -> Sequence[GridShape]:
+        """Return the grids (h, w) of the reference images of a pass, beside the image."""
+        return ()
 
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return the latents of a scheduler as (B, C, h, w)."""

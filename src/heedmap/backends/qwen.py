@@ -30,18 +30,13 @@ class QwenImage(PackedFamily):
     sequences = (("tokenizer",),)
     negative_guidance = "true_cfg_scale"
 
-    def latent(self, inputs: Arguments) -> GridShape:
-        """Return the (h, w) of the latent, by the shape that the model is given.
-
-        Raises:
-            TraceError: if other positions stand beside those of the image.
-        """
+    def image_grids(self, inputs: Arguments) -> list[GridShape]:
+        """Return the grids (h, w) of the images, by the shapes that the model is given."""
         shapes = inputs["img_shapes"][0]
         # That of a single image, as ControlNets' pipelines give it.
         if isinstance(shapes, tuple):
             shapes = [shapes]
-        _, h, w = shapes[0]
-        return self.checked_latent(h, w, inputs, references=len(shapes) > 1)
+        return [(h, w) for _, h, w in shapes]
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its first block."""

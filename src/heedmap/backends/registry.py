@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
+from math import prod
 from typing import Any
 
 import torch
@@ -64,7 +65,6 @@ UNSERVED = {
     ),
     **dict.fromkeys(
         [
-            "FluxKontextPipeline",
             "FluxKontextInpaintPipeline",
             "Flux2KleinInpaintPipeline",
             "QwenImageEditPipeline",
@@ -246,7 +246,7 @@ def check_names(
     """Raise an ArgumentError if a keyword is neither the pipeline's nor one of these others."""
     kind = type(pipe).__name__
     known = [*others, *list(parameters(pipe))[1:]]  # many take any name, and ignore it
-    if "image" in names and ("image" not in known or family_of(pipe).reads_images):
+    if "image" in names and "image" not in known:
         raise ArgumentError(
             f"{kind} takes no image whose maps can be recorded: use hm.edit or hm.locate for an "
             "image of your own"
@@ -271,10 +271,13 @@ def for_batch(
     }
     if options.size is not None:
         values["width"], values["height"] = options.size
+        if "max_area" in parameters(pipe):  # to which Kontext scales a size
+            values["max_area"] = prod(options.size)
+    family = family_of(pipe)
     call = {
         "prompt": prompts[0] if count == 1 else list(prompts),
         "generator": list(map(noise, seeds)),
-        **family_of(pipe).defaults,
+        **family.defaults,
         **{name: value for name, value in values.items() if value is not None},
         **options.arguments,
     }
@@ -285,7 +288,7 @@ def for_batch(
     # Inpainting would encode a single row with the first image's generator alone, others fail.
     for name in ("image", "mask_image", "latents"):
         value = call.get(name)
-        if value is None:
+        if value is None or (name == "image" and family.reads_images):
             continue
         # A list with an image for each of several nets holds for all rows; adapters need it
         # repeated.

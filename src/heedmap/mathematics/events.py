@@ -45,17 +45,19 @@ def _everything() -> Indices:
 
 @dataclass(frozen=True, eq=False)
 class RowLayout:
-    """The places of text and image in one row of the batch.
+    """The places of text and images in one row of the batch.
 
     Attributes:
         tokens: the text's tokens among the keys.
         positions: the image's positions among the queries; in joint attention among the keys, too.
+        references: the positions of each reference image, where it stands beside the image.
         image: the number of the image that the row is of.
         branch: "conditional", "negative", or "" if the row reads neither prompt.
     """
 
     tokens: Indices = field(default_factory=_everything)
     positions: Indices = field(default_factory=_everything)
+    references: tuple[Indices, ...] = ()
     image: int = 0
     branch: str = ""
 
@@ -251,6 +253,22 @@ class RowAttention:
         return take(self.keys, self.layout.positions)
 
     @property
+    def other_keys(self) -> Tensor:
+        """The keys (H, N - K, d) of the image and of the reference images, in joint attention."""
+        return self._others(self.keys)
+
+    @property
+    def other_values(self) -> Tensor:
+        """The values (H, N - K, d) of these keys."""
+        assert self.values is not None
+        return self._others(self.values)
+
+    def _others(self, x: Tensor, dim: int = -2) -> Tensor:
+        places = (self.layout.positions, *self.layout.references)
+        parts = [take(x, place, dim) for place in places]
+        return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
+
+    @property
     def mask(self) -> Tensor | None:
         """The mask (H, Q, N) as numbers to add; None without one."""
         return None if self.visible is None else numbers(self.visible)
@@ -258,15 +276,16 @@ class RowAttention:
     @property
     def text_mask(self) -> Tensor | None:
         """The mask (H, Q, K) of the text."""
-        return self._mask_of(self.layout.tokens)
+        if self.visible is None:
+            return None
+        return numbers(take(self.visible, self.layout.tokens, -1))
 
     @property
-    def image_mask(self) -> Tensor | None:
-        """The mask (H, Q, Q) of the image, in joint attention."""
-        return self._mask_of(self.layout.positions)
-
-    def _mask_of(self, keys: Indices) -> Tensor | None:
-        return None if self.visible is None else numbers(take(self.visible, keys, -1))
+    def other_mask(self) -> Tensor | None:
+        """The mask (H, Q, N - K) of the other keys, in joint attention."""
+        if self.visible is None:
+            return None
+        return numbers(self._others(self.visible, -1))
 
     def text_alone(self) -> "RowAttention":
         """Return the attention to the text in a softmax of its own."""
@@ -319,7 +338,8 @@ class RowAttention:
     def whole(self, bias: Tensor | None = None) -> Tensor:
         """Return whole rows of probabilities, float32: (H, Q, K).
 
-        In joint attention there is one more column, the last: the sum over the image's keys.
+        In joint attention there is one more column, the last: the sum over the keys of the image
+        and of reference images.
 
         Args:
             bias: (Q, K), added to the scores of the tokens. A position from which nothing is
@@ -334,7 +354,7 @@ class RowAttention:
             mask = self.text_mask
             scores = scores if mask is None else scores + mask
             if self.joint:
-                rest = log_sums(query, self.image_keys, self.scale, self.image_mask)
+                rest = log_sums(query, self.other_keys, self.scale, self.other_mask)
                 scores = torch.cat([scores, rest[..., None]], dim=-1)
             if bias is None:
                 return scores.softmax(dim=-1)

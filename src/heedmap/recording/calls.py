@@ -53,6 +53,7 @@ class Call:
         guided: whether it reads a negative prompt beside the prompt.
         heads: the number of heads of the layers that attend to the text.
         grids: those of these layers.
+        references: those of reference images in these layers.
         edited: for each image the rules of each edit.
         blocks: the blocks of the model's batch that read each branch in this pass.
         layout: that of this pass.
@@ -70,10 +71,12 @@ class Call:
         layers: Mapping[str, Any],
         branches: Collection[str],
         frame: FrameType | None = None,
+        references: Sequence[GridShape] = (),
     ) -> None:
         self.family = family
         self.schedule = schedule
         self.latent = latent
+        self.references = references
         self.frame = frame
         self.encoding: Encoding | None = encoding
         self.images = len(encoding.conditional.tables)
@@ -199,7 +202,8 @@ class Call:
         """Return the layout of a pass, with the image and the branch of each row."""
         rows, tokens = states.shape[:2]
         positions = math.prod(next(iter(self.grids.values())))
-        layout = self.family.layout(rows, tokens, positions)
+        references = list(map(math.prod, self.references))
+        layout = self.family.layout(rows, tokens, positions, references)
         branches = {block: name for name, some in blocks.items() for block in some}
         named = [
             replace(
@@ -224,7 +228,8 @@ class Call:
                     f"{type(self.family.pipe).__name__} computes attention of {queries} queries to "
                     f"{keys} keys: expected those of text and image"
                 )
-            positions = keys - self.tokens
+            others = sum(map(math.prod, self.references))
+            positions = keys - self.tokens - others
         if rows != len(self.layout.rows):
             raise TraceError(
                 f"{name} computed attention for {rows} rows where the model was given "

@@ -22,7 +22,6 @@ from heedmap.mathematics.events import (
     put,
     take,
 )
-from heedmap.mathematics.probabilities import index_tensor
 from heedmap.mathematics.rules import (
     Region,
     Rule,
@@ -86,7 +85,7 @@ class RowEdits:
     def pair(self) -> tuple[Tensor, Tensor]:
         """Return P (H, Q, K), unedited and as the rules define it.
 
-        In a joint softmax the last of K columns is the sum over the image's keys. It is computed
+        In a joint softmax the last of K columns is the sum over all other keys. It is computed
         once, since a user's own rule may draw lots.
         """
         if self._pair is None:
@@ -117,15 +116,15 @@ class RowEdits:
         text = take(values, row.layout.tokens).float()
         if not row.joint:
             return p @ text
-        mask = row.image_mask
-        image = scaled_dot_product_attention(
+        mask = row.other_mask
+        others = scaled_dot_product_attention(
             row.query,
-            row.image_keys,
-            take(values, row.layout.positions),
+            row.other_keys,
+            row.other_values,
             attn_mask=None if mask is None else mask.to(values),
             scale=row.scale,
         )
-        return p[..., :-1] @ text + p[..., -1:] * image
+        return p[..., :-1] @ text + p[..., -1:] * others
 
     def _bias(self, site: Site) -> Tensor | None:
         """Return the sum (Q, K) of the biases (Q, K') of the rules; None if there is none."""
@@ -207,16 +206,14 @@ class AttentionController:
         key: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the queries and keys (B, H, …) of a layer, the image's of some the sources'."""
-        sources = self._sources(site, layout, query, key)
+        sources = self._sources(site, layout, query)
         if not sources:
             return query, key
-        rows = tuple(sources.get(row, row) for row in range(len(query)))
-        index = index_tensor(rows, query.device)
-        shared = query.index_select(0, index), key.index_select(0, index)
+        shared = query.clone(), key.clone()
         for part, before in zip(shared, (query, key), strict=True):
-            for row in sources:
-                tokens = layout.row(row).tokens
-                put(part[row], tokens, take(before[row], tokens))
+            for row, source in sources.items():
+                states = take(before[source], layout.row(source).positions)
+                put(part[row], layout.row(row).positions, states)
         return shared
 
     def _sources(
@@ -224,12 +221,10 @@ class AttentionController:
         site: Site,
         layout: Layout,
         query: Tensor,
-        key: Tensor,
     ) -> dict[int, int]:
         """Return for each row whose image's queries and keys are another's the row of that one."""
         steering = self.steering
-        tokens = layout.row(0).tokens
-        cells = query.shape[2] - take(key[0], tokens).shape[1]
+        cells = take(query[0], layout.row(0).positions).shape[1]
         if cells > steering.max_self_cells:
             return {}
         sources: dict[int, int] = {}

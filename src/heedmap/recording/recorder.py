@@ -304,7 +304,7 @@ class Recorder:
             block,
             arguments,
             processor,
-            positions=math.prod(call.grids[name]),
+            grids=[call.grids[name], *call.references],
             first=record.block * call.images,
             of_text=self._of_text,
         )

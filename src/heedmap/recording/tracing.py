@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from heedmap.backends import base, prompts, registry, tap
-from heedmap.backends.base import GridShape, Pipeline
+from heedmap.backends.base import Arguments, Pipeline
 from heedmap.backends.joint import JointFamily
 from heedmap.backends.noise_levels import predicted
 from heedmap.backends.prompts import Encoding
@@ -489,9 +489,8 @@ class Trace:
                     "the image has no position of the model: expected a width and a height of "
                     f"{registry.unit(self._pipe)} pixels or more"
                 )
-            latent = self._family.latent(inputs)
             schedule = schedule_of(self._pipe, timestep, error)
-            call = self._start(sample, latent, states, schedule)
+            call = self._start(sample, inputs, states, schedule)
         elif call is None:
             raise TraceError(
                 "the model ran before the pipeline of this trace encoded a prompt: call that very "
@@ -514,7 +513,7 @@ class Trace:
     def _start(
         self,
         sample: Tensor,
-        latent: GridShape,
+        inputs: Arguments,
         states: Tensor,
         schedule: Schedule,
     ) -> Call:
@@ -536,10 +535,11 @@ class Trace:
             self._family,
             encoding,
             schedule,
-            latent,
+            self._family.latent(inputs),
             hooks.layers,
             branches=self._spec.branches,
             frame=self._frame,
+            references=self._family.references(inputs),
         )
         call.check_images(states, sample)
         recorder = Recorder(
