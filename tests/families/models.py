@@ -893,6 +893,7 @@ def joint(make, layout: tuple[str, ...] | str, length: int, **cells: Any) -> Fam
 
 TRUE = {"true_cfg_scale": 3.0}
 SCALE = {"guidance_scale": 3.0}
+SEVERAL = {"image": [picture(64, 96), picture(80, 64)]}
 BESIDE = {"image": picture(64, 32), "max_area": 48 * 80, "_auto_resize": False}
 TABLE: dict[str, Family] = {
     "sd1": Family(sd1, [(9, 13), (5, 7), (3, 4), (2, 2)], call=STRONG, size=(104, 72), repeats=2),
@@ -947,10 +948,16 @@ TABLE: dict[str, Family] = {
     "schnell": joint(schnell, ALONE, 12, negative=False),
     "chroma": joint(chroma, APART, 12, call=SCALE),
     "klein": joint(klein, APART, 24, call=SCALE, negative=False, red=(4, 5)),
+    "klein_images": joint(
+        klein, APART, 24, call=SCALE | SEVERAL, negative=False, red=(4, 5)
+    ),
     "dev2": joint(dev2, ALONE, 230, negative=False, red=(222, 223)),
+    "dev2_image": joint(
+        dev2, ALONE, 230, call={"image": SEVERAL["image"][:1]}, negative=False, red=(222, 223)
+    ),
     "qwen": joint(qwen, APART, 12, call=TRUE, red=(1, 2), masks_padding=True),
     "cogview4": joint(cogview4, APART, 16, call=SCALE, red=(11, 12)),
 }  # fmt: skip
 FAMILIES = {name: row.make for name, row in TABLE.items() if not row.is_joint}
 FAMILIES |= {"short": short, "least": least}
-JOINT = {name: row.make for name, row in TABLE.items() if row.is_joint and name != "dev2"}
+JOINT = {name: row.make for name, row in TABLE.items() if row.is_joint and name[:4] != "dev2"}

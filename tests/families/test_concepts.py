@@ -79,7 +79,7 @@ def unguided(family, **more):
     row = TABLE[family]
     call = {**row.call, "max_sequence_length": row.call["max_sequence_length"] + 16}
     call.pop("true_cfg_scale", None)
-    if family in ("sd3", "sd35", "chroma", "klein", "cogview4"):
+    if family in ("sd3", "sd35", "chroma", "klein", "klein_images", "cogview4"):
         call["guidance_scale"] = 1.0
     return call | {"width": 48, "height": 80} | more
 

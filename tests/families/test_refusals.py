@@ -223,14 +223,12 @@ def test_a_picture_that_is_scaled_after_it_was_drawn_is_refused(load, family):
     assert run.image.size == run.maps.recording.size == (64, 32)
 
 
-@pytest.mark.parametrize("size", [(64, 64), (32, 128)])
-def test_positions_of_another_image_are_refused(load, size):
-    """Also where 2·8 and 4·4 positions are as many as those of 4·8."""
-    pipe, (width, height) = load("klein"), size
+def test_positions_of_other_images_in_front_are_refused(load):
+    """They are given in the first step alone."""
+    pipe = load("klein", diffusers.Flux2KleinKVPipeline)
     passes = count_passes(pipe)
-    image = {"image": picture(64, 64), "width": width, "height": height}
-    with pytest.raises(TraceError), trace(pipe):
-        paint(pipe, prompt=PROMPT, max_sequence_length=24, **image)
+    with pytest.raises(TraceError, match="in front"), trace(pipe):
+        paint(pipe, prompt=PROMPT, max_sequence_length=24, image=picture(64, 64))
     assert not passes
 
 
