@@ -39,6 +39,7 @@ from diffusers import (
     LatentConsistencyModelPipeline,
     LCMScheduler,
     PixArtAlphaPipeline,
+    QwenImageEditPipeline,
     QwenImagePipeline,
     QwenImageTransformer2DModel,
     SanaPipeline,
@@ -57,6 +58,7 @@ from diffusers import (
     T2IAdapter,
     UNet2DConditionModel,
 )
+from diffusers.pipelines import qwenimage
 from making import letter_qwen, letter_t5, letter_tokenizer, random_pixart
 from oracle import denoiser
 from peft import LoraConfig
@@ -84,11 +86,13 @@ from transformers import (
     ProcessorMixin,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLProcessor,
     Qwen3Config,
     Qwen3ForCausalLM,
     T5Config,
     T5EncoderModel,
 )
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
 UNCHECKED = {"safety_checker": None, "feature_extractor": None, "requires_safety_checker": False}
@@ -597,6 +601,44 @@ def qwen(kind=QwenImagePipeline) -> DiffusionPipeline:
     )
 
 
+class Seeing(Qwen2VLProcessor):
+    """Qwen's processor without the one of videos, which needs torchvision."""
+
+    def __init__(self, image_processor=None, tokenizer=None, chat_template=None):
+        super().__init__(image_processor, tokenizer, None, chat_template)
+
+    def check_argument_for_proper_class(self, name, part):
+        return type(part)
+
+
+def qwen_edit(kind=QwenImageEditPipeline) -> DiffusionPipeline:
+    """Qwen/Qwen-Image-Edit: it reads the image, too, here of a 64th of the pixels."""
+    marks = [f"<|{name}|>" for name in ("vision_start", "vision_end", "image_pad", "video_pad")]
+    parts, words = qwen().components, letter_qwen(*marks)
+    config = parts["text_encoder"].config
+    config.image_token_id = words.convert_tokens_to_ids(marks[2])
+    config.text_config.vocab_size = len(words)
+    torch.manual_seed(14)
+    parts |= {
+        "text_encoder": Qwen2_5_VLForConditionalGeneration(config).eval(),
+        "tokenizer": words,
+        "processor": Seeing(Qwen2VLImageProcessorPil(), words),
+    }
+    pipe = kind(**parts)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def read_smaller(module, calculate: Callable) -> None:
+    """Make the sizes at which images are read those of a 64th of the pixels."""
+    module.calculate_dimensions = lambda area, ratio: calculate(area / 64, ratio)
+
+
+for kind in ("", "_plus", "_inpaint"):
+    module = getattr(qwenimage, f"pipeline_qwenimage_edit{kind}")
+    read_smaller(module, module.calculate_dimensions)
+
+
 def flux2_parts(width: int, **config) -> dict[str, object]:
     """The transformer, the autoencoder and the scheduler of Flux.2, for states of a width."""
     torch.manual_seed(14)
@@ -888,7 +930,8 @@ CLIP_T5 = (2, 3, 4, 79, 80, 81)
 def joint(make, layout: tuple[str, ...] | str, length: int, **cells: Any) -> Family:
     """The row of a family whose text and image share one softmax, at 48×80 pixels."""
     call = {"max_sequence_length": length, **cells.pop("call", {})}
-    return Family(make, [(5, 3)], layout, call, size=(48, 80), repeats=2, is_joint=True, **cells)
+    cells = {"repeats": 2, **cells}
+    return Family(make, [(5, 3)], layout, call, size=(48, 80), is_joint=True, **cells)
 
 
 TRUE = {"true_cfg_scale": 3.0}
@@ -956,8 +999,13 @@ TABLE: dict[str, Family] = {
         dev2, ALONE, 230, call={"image": SEVERAL["image"][:1]}, negative=False, red=(222, 223)
     ),
     "qwen": joint(qwen, APART, 12, call=TRUE, red=(1, 2), masks_padding=True),
+    "qwen_edit": joint(
+        qwen_edit, APART, 12, call=TRUE | {"image": picture(160, 96)}, red=(163, 164), repeats=1,
+        masks_padding=True,
+    ),
     "cogview4": joint(cogview4, APART, 16, call=SCALE, red=(11, 12)),
 }  # fmt: skip
 FAMILIES = {name: row.make for name, row in TABLE.items() if not row.is_joint}
 FAMILIES |= {"short": short, "least": least}
-JOINT = {name: row.make for name, row in TABLE.items() if row.is_joint and name[:4] != "dev2"}
+UNSAVED = ("dev2", "dev2_image", "qwen_edit")
+JOINT = {name: row.make for name, row in TABLE.items() if row.is_joint and name not in UNSAVED}

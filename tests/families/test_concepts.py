@@ -72,6 +72,7 @@ def test_concepts_with_prompt_embeds_are_read_with_their_label(load):
 # --- text and image in one softmax ---
 
 SOUGHT = ["sky", "at sea"]
+UNREAD = ("schnell", "qwen_edit")
 
 
 def unguided(family, **more):
@@ -94,7 +95,7 @@ def regional(tokens: int, positions: int) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("family", "is_masked"),
     [
-        *((name, False) for name, row in TABLE.items() if row.is_joint and name != "schnell"),
+        *((name, False) for name, row in TABLE.items() if row.is_joint and name not in UNREAD),
         ("flux", True),
     ],
 )
@@ -190,6 +191,11 @@ def test_a_pipeline_without_encoders_refuses_concepts(load):
     pipe.text_encoder = None
     with pytest.raises(TraceError), trace(pipe, concepts=["sky"]):
         paint(pipe, prompt_embeds=states, steps=1, guidance_scale=1.0)
+
+
+def test_concepts_are_refused_where_the_encoder_reads_an_image(load):
+    with pytest.raises(TraceError, match="image"):
+        hm.generate(load("qwen_edit"), "at", concepts=["sky"], **TABLE["qwen_edit"].options())
 
 
 def test_concepts_are_refused_where_layers_are_skipped(load):

@@ -49,9 +49,11 @@ class Family(ABC):
         quirks: by the name of a pipeline's class "prompt_first" if the prompt precedes the negative
             prompt in its batches, "source_first" if the prompt of a source image precedes the
             prompt, "repeats_passes" if it runs the model again in a step, on other latents,
-            "unblended" if its image is not made of the latents of its last step.
+            "unblended" if its image is not made of the latents of its last step, "single_prompt" if
+            a batch has one prompt, and a list of images is of reference images.
         reads_images: whether the pipelines also draw from a text alone where they take reference
             images.
+        needs_image: whether the pipelines draw beside an image of the user's alone.
         masks_padding: whether a mask hides the padding of a prompt from the image.
         is_joint: whether text and image are keys of one softmax.
         windows: the default ends of an edit's windows, by its purpose
@@ -77,6 +79,7 @@ class Family(ABC):
     older_names: tuple[str, ...] = ()
     quirks: ClassVar[Mapping[str, str]] = {}
     reads_images = False
+    needs_image = False
     masks_padding = False
     is_joint = False
     windows: Mapping[EditPurpose | None, tuple[float, float]] = DEFAULT_WINDOWS
@@ -231,6 +234,14 @@ class Family(ABC):
         """The arguments of the pipeline that apply unless the user passes them."""
         return {}
 
+    def encoding_arguments(self, arguments: Arguments) -> Arguments:
+        """Return the arguments of a call of the pipeline as its `encode_prompt` is given them."""
+        return arguments
+
+    def arguments_of(self, arguments: Arguments, number: int) -> Arguments:
+        """Return the arguments of `encode_prompt` that hold for one of its prompts."""
+        return arguments
+
     def axis_places(
         self,
         count: int,
@@ -245,7 +256,10 @@ class Family(ABC):
         prompt: str,
         arguments: Arguments,
     ) -> TokenTable:
-        """Return the words and tokens of a prompt as one tokenizer reads it in such a call."""
+        """Return the words and tokens of a prompt as one tokenizer reads it.
+
+        The arguments are those of `encode_prompt`.
+        """
         return tokenize(
             prompt,
             tokenizer,
@@ -316,6 +330,11 @@ class Family(ABC):
         return any(
             self.quirks.get(kind.__name__) == quirk for kind in type(self.pipe).__mro__
         )
+
+    @property
+    def lists_references(self) -> bool:
+        """True if a list of images is of reference images, which all rows of a batch have."""
+        return self.reads_images or self.has_quirk("single_prompt")
 
     @property
     def longest_side(self) -> int:

@@ -40,6 +40,7 @@ FAMILIES: tuple[type[Family], ...] = (
     flux.Chroma,
     flux2.Flux2,
     qwen.QwenImage,
+    qwen.QwenImageEdit,
     cogview4.CogView4,
 )
 UNSERVED = {
@@ -62,16 +63,6 @@ UNSERVED = {
     **dict.fromkeys(
         ["StableDiffusion3PAGPipeline", "StableDiffusion3PAGImg2ImgPipeline"],
         "perturbs the attention of a part of its batch",
-    ),
-    **dict.fromkeys(
-        [
-            "FluxKontextInpaintPipeline",
-            "Flux2KleinInpaintPipeline",
-            "QwenImageEditPipeline",
-            "QwenImageEditPlusPipeline",
-            "QwenImageEditInpaintPipeline",
-        ],
-        "puts the positions of an image of yours beside those of the image that it draws",
     ),
 }
 """Reasons why pipelines cannot be recorded, by the name of their class."""
@@ -251,6 +242,8 @@ def check_names(
             f"{kind} takes no image whose maps can be recorded: use hm.edit or hm.locate for an "
             "image of your own"
         )
+    if family_of(pipe).needs_image and "image" not in names:
+        raise ArgumentError(f"{kind} draws beside an image of yours: pass it as image")
     for name in {*names} - {*known, *_DEPRECATED}:
         close = get_close_matches(name, known, n=1)
         hint = f": did you mean {close[0]}?" if close else ""
@@ -274,6 +267,11 @@ def for_batch(
         if "max_area" in parameters(pipe):  # to which Kontext scales a size
             values["max_area"] = prod(options.size)
     family = family_of(pipe)
+    if count > 1 and family.has_quirk("single_prompt"):
+        raise ModelError(
+            f"{type(pipe).__name__} reads one prompt a call, so that it draws no batch and no edit "
+            "of a source: pass one prompt and one seed, and edits=[…] to hm.generate"
+        )
     call = {
         "prompt": prompts[0] if count == 1 else list(prompts),
         "generator": list(map(noise, seeds)),
@@ -288,7 +286,7 @@ def for_batch(
     # Inpainting would encode a single row with the first image's generator alone, others fail.
     for name in ("image", "mask_image", "latents"):
         value = call.get(name)
-        if value is None or (name == "image" and family.reads_images):
+        if value is None or (name == "image" and family.lists_references):
             continue
         # A list with an image for each of several nets holds for all rows; adapters need it
         # repeated.
@@ -298,6 +296,8 @@ def for_batch(
             call[name] = [[image] * count for image in value]
         elif not by_net or not hasattr(getattr(pipe, "controlnet", None), "nets"):
             call[name] = _repeated(name, value, count)
+    if isinstance(call.get("image"), list) and not family.lists_references:
+        call["image"] = family.encoding_arguments(call)["image"]
     return call
 
 

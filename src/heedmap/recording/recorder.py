@@ -179,7 +179,7 @@ class Recorder:
     ) -> Record:
         kinds: list[TokenKind] = ["start", "text", "end"]
         if self._spec.tokens == "all":
-            kinds.append("pad")
+            kinds.extend(("image", "pad"))
         positions = {n: table.positions(*kinds) for n, table in enumerate(tables)}
         keep = set(self._spec.keep)
         if self.skipping:  # they are averaged when it is known at which steps each ran
