@@ -315,6 +315,7 @@ class LayerRun:
     mask: Tensor | None
     output: tuple[Tensor, Tensor | None]  # of the image, and of text and reference images
     plain: tuple[Tensor, Tensor | None]  # by diffusers' processor
+    others: Tensor  # the queries of reference images
 
     def attention(self, sources: Sequence[int] | None = None) -> Tensor:
         """P (B, H, Q, K + N); a row may take the image's queries and keys of its source."""
@@ -397,11 +398,12 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         if call.given is None:  # linear attention
             return
         query, key, value = (call.given[part].double() for part in PARTS[:3])
-        mask = call.mask
+        mask, others = call.mask, query[:, :, :0]
         if count:
             last = isinstance(model, SD3Transformer2DModel)  # there the text follows the image
             order = torch.arange(key.shape[2]).roll(count if last else 0)
             own = order[count:][: image[0]]
+            others = query[:, :, order[count + len(own) :]]
             key, value, query = key[:, :, order], value[:, :, order], query[:, :, own]
             if mask is not None:
                 mask = mask[..., order]
@@ -428,6 +430,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
                 mask=mask,
                 output=parts(output),
                 plain=parts(plain),
+                others=others,
             )
         )
 

@@ -1,7 +1,7 @@
 """One attention of a running model: its inputs, and the places of text and image in them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -150,6 +150,24 @@ class AttentionEvent:
         Without `values`, it holds neither these nor the output.
         """
         return self._row(number, self.layout.row(number), self.layout.joint, values)
+
+    def of_reference(self, number: int, grid: tuple[int, int]) -> "AttentionEvent":
+        """Return the event with the positions of a reference image, of this grid, for the image's.
+
+        Edits do not act there.
+        """
+        rows: list[RowLayout] = []
+        for row in self.layout.rows:
+            others = list(row.references)
+            positions = others.pop(number)
+            references = (row.positions, *others)
+            rows.append(replace(row, positions=positions, references=references))
+        return replace(
+            self,
+            layout=replace(self.layout, rows=tuple(rows)),
+            site=replace(self.site, grid=grid),
+            edited={},
+        )
 
     def _row(
         self,

@@ -126,10 +126,10 @@ class Call:
         """The next call of the scheduler."""
         return self.schedule.moment(self.done)
 
-    def layer(self, name: str) -> Layer:
-        """Return the description of a layer."""
+    def layer(self, name: str, grid: GridShape | None = None) -> Layer:
+        """Return the description of a layer, of a reference image's grid if it is given."""
         group = self._groups.get(name, "")
-        return Layer(name, self.heads[name], self.grids[name], group)
+        return Layer(name, self.heads[name], grid or self.grids[name], group)
 
     def begin_pass(self, states: Tensor, timestep: float, error: float = SAME) -> None:
         """Begin a pass of the model on text states (n·B, K, C): find the rows of each branch.

@@ -106,7 +106,8 @@ def trace(
 
     Returns:
         A context manager. `maps`, `negative_maps`, `concept_maps`, the `recordings` of each and
-        `steps` can be read during and after the `with` block.
+        `steps` can be read during and after the `with` block; and of reference images, such as
+        Flux Kontext's, `reference_maps`.
 
     Raises:
         ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known, or a
@@ -290,6 +291,22 @@ class Trace:
     def concept_maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of the concepts, each one word, of each image."""
         return tuple(map(HeatMaps, self.concept_recordings))
+
+    @property
+    def reference_recordings(self) -> tuple[tuple[Recording, ...], ...]:
+        """The recordings of the reference images of each image."""
+        images: list[tuple[Recording, ...]] = []
+        for recorder in self._done():
+            numbers = [name for name in recorder.records if isinstance(name, int)]
+            for image in range(recorder.call.images):
+                parts = [recorder.recording(number, image) for number in numbers]
+                images.append(tuple(parts))
+        return tuple(images)
+
+    @property
+    def reference_maps(self) -> tuple[tuple[HeatMaps, ...], ...]:
+        """The heat maps of the reference images of each image: where the words read these."""
+        return tuple(tuple(map(HeatMaps, image)) for image in self.reference_recordings)
 
     @property
     def steps(self) -> int:
