@@ -230,6 +230,7 @@ class RandomRun:
     negative_maps: HeatMaps | None = None
     step_pictures: StepPictures | None = None
     concepts: HeatMaps | None = None
+    references: tuple = ()
 
 
 @dataclass

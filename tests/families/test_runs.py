@@ -32,7 +32,14 @@ def test_a_run_is_saved_read_back_and_repeated(load, family, tmp_path):
     again = hm.Run.load(saved)
     assert again.settings == run.settings and np.array_equal(again.image, run.image)
     pairs = [(run.maps, again.maps), (run.negative_maps, again.negative_maps)]
-    for mine, theirs in pairs[: len(row.branches)]:
+    pairs = pairs[: len(row.branches)]
+    assert bool(run.references) == ("kontext" in family or "image" in family or "edit" in family)
+    for mine, theirs in zip(run.references, again.references, strict=True):
+        pairs.append((mine.maps, theirs.maps))
+        assert (
+            np.array_equal(mine.image, theirs.image) and mine.image.size == mine.maps.recording.size
+        )
+    for mine, theirs in pairs:
         assert mine.recording.layers == theirs.recording.layers
         assert mine.recording.table == theirs.recording.table
         assert all(map(np.array_equal, mine.recording.arrays, theirs.recording.arrays))
@@ -46,6 +53,7 @@ def test_a_run_is_saved_read_back_and_repeated(load, family, tmp_path):
     shorts = [layer.short for layer in run.maps.layers]
     assert [layer["short"] for layer in packed["layers"]] == shorts
     assert all(f'"{short}"' in page for short in shorts)
+    assert page.count("data:image/webp") >= len(run.references)
     ablation = hm.ablate(pipe, run, "house", **images)
     assert not ablation.without["attention"].maps["house"].values.any()
     assert ablation.without["prompt"].maps.keys() == ("a", "red")
