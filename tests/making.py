@@ -230,6 +230,7 @@ class RandomRun:
     negative_maps: HeatMaps | None = None
     step_pictures: StepPictures | None = None
     concepts: HeatMaps | None = None
+    references: tuple = ()
 
 
 @dataclass
@@ -430,11 +431,11 @@ CHAT = (
 )
 
 
-def letter_qwen() -> Qwen2Tokenizer:
+def letter_qwen(*more: str) -> Qwen2Tokenizer:
     """A tokenizer of Qwen's class, of letters, " house", and the words of its chat templates.
 
     As the real one, it reads 34 tokens before the prompt of Qwen-Image. Special tokens have no
-    merges. The template is that of Qwen 3, without tools.
+    merges; there may be more. The template is that of Qwen 3, without tools.
     """
     words = (
         "system Describe user assistant Ġthe Ġimage Ġby Ġdetailing Ġcolor Ġshape Ġsize Ġtexture "
@@ -443,7 +444,7 @@ def letter_qwen() -> Qwen2Tokenizer:
     pairs = [(w[:n], w[n]) for w in words.split() for n in range(1, len(w))]
     merges = [*dict.fromkeys(pairs)]
     pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in merges)]
-    specials = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
+    specials = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", *more)
     vocabulary = {piece: number for number, piece in enumerate([*pieces, *specials])}
     made = Qwen2Tokenizer(vocab=vocabulary, merges=merges, model_max_length=1024)
     made.add_special_tokens({"additional_special_tokens": [*specials[1:]]})

@@ -306,7 +306,7 @@ class LayerRun:
     """An attention layer that has just run, by what diffusers' own processor hands to torch.
 
     Queries are the image's; keys and values are those of the text, and of the image behind them
-    where both share a softmax; float64, (B, H, ·, d).
+    where both share a softmax, with reference images at the end; float64, (B, H, ·, d).
     """
 
     name: str
@@ -318,15 +318,17 @@ class LayerRun:
     value: Tensor
     mask: Tensor | None
     lengths: Sequence[int]  # of the rows' own texts in a sequence
-    output: tuple[Tensor, Tensor | None]  # of image and text
+    output: tuple[Tensor, Tensor | None]  # of the image, and of text and reference images
     plain: tuple[Tensor, Tensor | None]  # by diffusers' processor
+    others: Tensor  # the queries of reference images
 
     def attention(self, sources: Sequence[int] | None = None) -> Tensor:
         """P (B, H, Q, K + N); a row may take the image's queries and keys of its source."""
         query, key = self.query, self.key
         if sources is not None:
             query, key = query[list(sources)], key.clone()
-            key[:, :, self.tokens :] = key[list(sources), :, self.tokens :]
+            image = slice(self.tokens, self.tokens + query.shape[2])
+            key[:, :, image] = key[list(sources), :, image]
         return softmax(query, key, query.shape[-1] ** -0.5, self.mask)
 
     @property
@@ -397,6 +399,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
     cache skipped it, is left out.
     """
     model, tokens, passes, computed = denoiser(pipe), [0], [-1], set()
+    image = [None]  # the number of the image's positions, where reference images may follow
     is_joint, sequence = isinstance(model, JOINT), []
 
     def begin(_, args, kwargs):
@@ -404,6 +407,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         if is_joint:
             sequence[:] = row_orders(model, args, kwargs)
             tokens[0] = max(sequence[0]) if sequence else kwargs["encoder_hidden_states"].shape[1]
+            image[0] = own_positions(kwargs)
 
     @torch.no_grad()
     def after(name, layer, args, kwargs, output):
@@ -425,25 +429,30 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         if call.given is None:  # linear attention
             return
         query, key, value = (call.given[part].double() for part in PARTS[:3])
-        mask = call.mask
-        lengths, positions, orders = sequence if count and sequence else ((), None, [])
+        mask, others = call.mask, query[:, :, :0]
+        lengths, positions, orders = sequence if count and sequence else ((), image[0], [])
         if orders:
             query, key, value = (align(part, orders, 1) for part in (query, key, value))
             mask = mask if mask is None else align(mask, orders, 2)
         if count:
             last = isinstance(model, SD3Transformer2DModel)  # there the text follows the image
             order = torch.arange(key.shape[2]).roll(count if last else 0)
-            image = order[count:][:positions]
-            key, value, query = key[:, :, order], value[:, :, order], query[:, :, image]
+            own = order[count:][:positions]
+            others = query[:, :, order[count + len(own) :]]
+            key, value, query = key[:, :, order], value[:, :, order], query[:, :, own]
             if mask is not None:
                 mask = mask[..., order]
-                mask = mask[..., image, :] if mask.shape[-2] > 1 else mask
+                mask = mask[..., own, :] if mask.shape[-2] > 1 else mask
 
         def parts(output):
-            if isinstance(output, tuple):
-                return output
-            output = align(output, orders) if orders else output
-            return (output[:, image], output[:, :count]) if is_single else (output, None)
+            if is_single:
+                output = align(output, orders) if orders else output
+                output = output[:, count:], output[:, :count]
+            if not isinstance(output, tuple):
+                return output, None
+            first, text = output
+            size = first.shape[1] if positions is None else positions
+            return first[:, :size], torch.cat([text, first[:, size:]], dim=1)
 
         act(
             LayerRun(
@@ -458,6 +467,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
                 lengths=lengths,
                 output=parts(output),
                 plain=parts(plain),
+                others=others,
             )
         )
 
@@ -476,6 +486,18 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
     finally:
         for handle in handles:
             handle.remove()
+
+
+def own_positions(given) -> int | None:
+    """The number of positions of the image that is drawn, by the arguments of a pass; None: all."""
+    if given.get("img_ids") is not None:
+        places = given["img_ids"]
+        return int(((places[0] if places.ndim == 3 else places)[:, 0] == 0).sum())
+    if given.get("img_shapes") is not None:
+        shapes = given["img_shapes"][0]
+        _, h, w = shapes if isinstance(shapes, tuple) else shapes[0]
+        return h * w
+    return None
 
 
 class Shares(dict[str, list[np.ndarray]]):
@@ -730,11 +752,12 @@ def replace_text(given, concepts, tokens, family):
 
 
 @torch.no_grad()
-def joint_concepts(pipe, family, calls, texts, states, places, row):
+def joint_concepts(pipe, family, calls, texts, states, places, row, positions):
     """By layer the shares of concepts (S, H, Q, C) and the similarities of outputs (S, 1, Q, C).
 
     The blocks of a float64 copy run on the image's states of the call, with its text and with the
-    concepts' own, whose states are (1, K, C) and whose places are those among them.
+    concepts' own, whose states are (1, K, C) and whose places are those among them. The image has
+    so many positions.
     """
     double, shares, alike = deepcopy(denoiser(pipe)).double(), defaultdict(list), defaultdict(list)
     concepts, last = None, None
@@ -751,7 +774,7 @@ def joint_concepts(pipe, family, calls, texts, states, places, row):
             concepts = after[:, :count]
         else:
             concepts = after[1] if family == "cogview4" else after[0]
-        image, theirs = slice(tokens, tokens + 15), slice(count)  # of 48×80 pixels
+        image, theirs = slice(tokens, tokens + positions), slice(count)
         if family in ("sd3", "sd35"):  # the text follows the image
             image, theirs = slice(-tokens), slice(-count, None)
         query, key = prompt.given["query"][:, :, image], prompt.given["key"]

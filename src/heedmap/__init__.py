@@ -80,7 +80,11 @@ if TYPE_CHECKING:
     from heedmap.results.edits import EditResult as EditResult
     from heedmap.results.explanations import Explanation as Explanation
     from heedmap.results.grids import Cell as Cell, Grid as Grid
-    from heedmap.results.runs import Run as Run, compare as compare
+    from heedmap.results.runs import (
+        ReferenceImage as ReferenceImage,
+        Run as Run,
+        compare as compare,
+    )
     from heedmap.sweeps.gallery import gallery as gallery
     from heedmap.sweeps.processes import SweepResult as SweepResult, sweep as sweep
     from heedmap.text.words import TokenTable as TokenTable
@@ -121,7 +125,7 @@ _NAMES = {
     "results.edits": ["EditResult"],
     "results.explanations": ["Explanation"],
     "results.grids": ["Cell", "Grid"],
-    "results.runs": ["Run", "compare"],
+    "results.runs": ["ReferenceImage", "Run", "compare"],
     "sweeps.gallery": ["gallery"],
     "sweeps.processes": ["SweepResult", "sweep"],
     "text.words": ["TokenTable"],

@@ -55,14 +55,14 @@ def load(folder, loaded):
     """
 
     def of(family, kind=DiffusionPipeline, **arguments):
-        if family == "dev2":  # which cannot be saved
-            pipe = models.dev2()
+        if family in models.UNSAVED:  # which cannot be saved
+            pipe = models.TABLE[family].make()
         elif not arguments:
             pipe = deepcopy(loaded(family, kind))
         else:
             pipe = kind.from_pretrained(folder(family), **arguments)
             pipe.set_progress_bar_config(disable=True)
-        if family in models.JOINT or family == "dev2":
+        if family in (*models.JOINT, *models.UNSAVED):
             pipe.default_sample_size = 8  # it is no part of the configuration
         return pipe
 

@@ -31,6 +31,7 @@ from diffusers import (
     Flux2KleinPipeline,
     Flux2Pipeline,
     Flux2Transformer2DModel,
+    FluxKontextPipeline,
     FluxPipeline,
     FluxTransformer2DModel,
     HunyuanDiT2DModel,
@@ -40,6 +41,7 @@ from diffusers import (
     Lumina2Pipeline,
     Lumina2Transformer2DModel,
     PixArtAlphaPipeline,
+    QwenImageEditPipeline,
     QwenImagePipeline,
     QwenImageTransformer2DModel,
     SanaPipeline,
@@ -60,6 +62,7 @@ from diffusers import (
     ZImagePipeline,
     ZImageTransformer2DModel,
 )
+from diffusers.pipelines import qwenimage
 from making import letter_qwen, letter_t5, letter_tokenizer, random_pixart
 from oracle import denoiser
 from peft import LoraConfig
@@ -87,11 +90,13 @@ from transformers import (
     ProcessorMixin,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLProcessor,
     Qwen3Config,
     Qwen3ForCausalLM,
     T5Config,
     T5EncoderModel,
 )
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
 UNCHECKED = {"safety_checker": None, "feature_extractor": None, "requires_safety_checker": False}
@@ -528,6 +533,11 @@ def flux(kind=FluxPipeline, **config) -> DiffusionPipeline:
     return pipe
 
 
+def kontext() -> DiffusionPipeline:
+    """black-forest-labs/FLUX.1-Kontext-dev: an image of one's own beside the one it draws."""
+    return flux(FluxKontextPipeline)
+
+
 def schnell() -> DiffusionPipeline:
     """black-forest-labs/FLUX.1-schnell: no guidance at all."""
     return flux(guidance_embeds=False)
@@ -593,6 +603,44 @@ def qwen(kind=QwenImagePipeline) -> DiffusionPipeline:
         ).eval(),
         tokenizer=letter_qwen(),
     )
+
+
+class Seeing(Qwen2VLProcessor):
+    """Qwen's processor without the one of videos, which needs torchvision."""
+
+    def __init__(self, image_processor=None, tokenizer=None, chat_template=None):
+        super().__init__(image_processor, tokenizer, None, chat_template)
+
+    def check_argument_for_proper_class(self, name, part):
+        return type(part)
+
+
+def qwen_edit(kind=QwenImageEditPipeline) -> DiffusionPipeline:
+    """Qwen/Qwen-Image-Edit: it reads the image, too, here of a 64th of the pixels."""
+    marks = [f"<|{name}|>" for name in ("vision_start", "vision_end", "image_pad", "video_pad")]
+    parts, words = qwen().components, letter_qwen(*marks)
+    config = parts["text_encoder"].config
+    config.image_token_id = words.convert_tokens_to_ids(marks[2])
+    config.text_config.vocab_size = len(words)
+    torch.manual_seed(14)
+    parts |= {
+        "text_encoder": Qwen2_5_VLForConditionalGeneration(config).eval(),
+        "tokenizer": words,
+        "processor": Seeing(Qwen2VLImageProcessorPil(), words),
+    }
+    pipe = kind(**parts)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def read_smaller(module, calculate: Callable) -> None:
+    """Make the sizes at which images are read those of a 64th of the pixels."""
+    module.calculate_dimensions = lambda area, ratio: calculate(area / 64, ratio)
+
+
+for kind in ("", "_plus", "_inpaint"):
+    module = getattr(qwenimage, f"pipeline_qwenimage_edit{kind}")
+    read_smaller(module, module.calculate_dimensions)
 
 
 def flux2_parts(width: int, **config) -> dict[str, object]:
@@ -872,7 +920,7 @@ class Family:
         call = self.call | sides
         if self.negative:
             call["negative_prompt"] = ["at night"] * prompts if prompts else "at night"
-        if prompts and "image" in call:
+        if prompts and isinstance(call.get("image"), Image.Image):
             images = prompts * more.get("num_images_per_prompt", 1)
             call["image"] = [call["image"]] * images
         return call | more
@@ -916,11 +964,14 @@ CLIP_T5 = (2, 3, 4, 79, 80, 81)
 def joint(make, layout: tuple[str, ...] | str, length: int, **cells: Any) -> Family:
     """The row of a family whose text and image share one softmax, at 48×80 pixels."""
     call = {"max_sequence_length": length, **cells.pop("call", {})}
-    return Family(make, [(5, 3)], layout, call, size=(48, 80), repeats=2, is_joint=True, **cells)
+    cells = {"repeats": 2, **cells}
+    return Family(make, [(5, 3)], layout, call, size=(48, 80), is_joint=True, **cells)
 
 
 TRUE = {"true_cfg_scale": 3.0}
 SCALE = {"guidance_scale": 3.0}
+SEVERAL = {"image": [picture(64, 96), picture(80, 64)]}
+BESIDE = {"image": picture(64, 32), "max_area": 48 * 80, "_auto_resize": False}
 TABLE: dict[str, Family] = {
     "sd1": Family(sd1, [(9, 13), (5, 7), (3, 4), (2, 2)], call=STRONG, size=(104, 72), repeats=2),
     "sd2": Family(sd2, [*LATENT, (2, 2)], call=STRONG, size=(128, 96)),
@@ -970,15 +1021,27 @@ TABLE: dict[str, Family] = {
     "sd3": joint(sd3, GUIDED, 12, call=STRONG, red=CLIP_T5),
     "sd35": joint(sd35, GUIDED, 12, call=STRONG, red=CLIP_T5),
     "flux": joint(flux, APART, 12, call=TRUE),
+    "kontext": joint(kontext, APART, 12, call=TRUE | BESIDE),
     "schnell": joint(schnell, ALONE, 12, negative=False),
     "chroma": joint(chroma, APART, 12, call=SCALE),
     "klein": joint(klein, APART, 24, call=SCALE, negative=False, red=(4, 5)),
+    "klein_images": joint(
+        klein, APART, 24, call=SCALE | SEVERAL, negative=False, red=(4, 5)
+    ),
     "dev2": joint(dev2, ALONE, 230, negative=False, red=(222, 223)),
+    "dev2_image": joint(
+        dev2, ALONE, 230, call={"image": SEVERAL["image"][:1]}, negative=False, red=(222, 223)
+    ),
     "qwen": joint(qwen, APART, 12, call=TRUE, red=(1, 2), masks_padding=True),
+    "qwen_edit": joint(
+        qwen_edit, APART, 12, call=TRUE | {"image": picture(160, 96)}, red=(163, 164), repeats=1,
+        masks_padding=True,
+    ),
     "cogview4": joint(cogview4, APART, 16, call=SCALE, red=(11, 12)),
     "zimage": joint(zimage, GUIDED[::-1], 64, call=SCALE, red=(4, 5)),
     "lumina2": joint(lumina2, APART, 220, call=SCALE, red=(142, 143, 144)),
 }  # fmt: skip
 FAMILIES = {name: row.make for name, row in TABLE.items() if not row.is_joint}
 FAMILIES |= {"short": short, "least": least}
-JOINT = {name: row.make for name, row in TABLE.items() if row.is_joint and name != "dev2"}
+UNSAVED = ("dev2", "dev2_image", "qwen_edit")
+JOINT = {name: row.make for name, row in TABLE.items() if row.is_joint and name not in UNSAVED}

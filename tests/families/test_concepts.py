@@ -72,13 +72,15 @@ def test_concepts_with_prompt_embeds_are_read_with_their_label(load):
 # --- text and image in one softmax ---
 
 SOUGHT = ["sky", "at sea"]
+UNREAD = ("schnell", "qwen_edit")
 
 
 def unguided(family, **more):
     """The arguments of a call without a negative prompt."""
     row = TABLE[family]
-    call = {"max_sequence_length": row.call["max_sequence_length"] + 16}
-    if family in ("sd3", "sd35", "chroma", "klein", "cogview4", "lumina2", "zimage"):
+    call = {**row.call, "max_sequence_length": row.call["max_sequence_length"] + 16}
+    call.pop("true_cfg_scale", None)
+    if "guidance_scale" in call or family in ("sd3", "sd35", "chroma", "klein"):
         call["guidance_scale"] = float(family != "zimage")
     return call | {"width": 48, "height": 80} | more
 
@@ -93,7 +95,7 @@ def regional(tokens: int, positions: int) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("family", "is_masked"),
     [
-        *((name, False) for name, row in TABLE.items() if row.is_joint and name != "schnell"),
+        *((name, False) for name, row in TABLE.items() if row.is_joint and name not in UNREAD),
         ("flux", True),
     ],
 )
@@ -125,7 +127,7 @@ def test_concepts_have_their_share_beside_the_prompt_and_the_similarity_of_outpu
         tokens = sorted({*chain(*own)})
         places = [[*map(tokens.index, one)] for one in own]
         states = read[[image]][:, tokens]
-        expected, similar = joint_concepts(pipe, family, calls, texts, states, places, image)
+        expected, similar = joint_concepts(pipe, family, calls, texts, states, places, image, 15)
         assert [word.text for word in recording.table.words] == SOUGHT
         for layer, array in zip(recording.layers, recording.arrays, strict=True):
             np.testing.assert_allclose(array, expected[layer.name], atol=1e-5)
@@ -189,6 +191,11 @@ def test_a_pipeline_without_encoders_refuses_concepts(load):
     pipe.text_encoder = None
     with pytest.raises(TraceError), trace(pipe, concepts=["sky"]):
         paint(pipe, prompt_embeds=states, steps=1, guidance_scale=1.0)
+
+
+def test_concepts_are_refused_where_the_encoder_reads_an_image(load):
+    with pytest.raises(TraceError, match="image"):
+        hm.generate(load("qwen_edit"), "at", concepts=["sky"], **TABLE["qwen_edit"].options())
 
 
 def test_concepts_are_refused_where_layers_are_skipped(load):

@@ -238,7 +238,7 @@ def test_rules_of_a_joint_softmax_equal_the_definition(load, family):
 # --- edits of a source where text and image share a softmax ---
 
 
-@pytest.mark.parametrize("family", ["sd35", "flux", "zimage", "lumina2"])
+@pytest.mark.parametrize("family", ["sd35", "flux", "kontext", "zimage", "lumina2"])
 def test_the_self_window_takes_the_images_queries_and_keys(load, family):
     """Also in layers of the image alone, such as the second attention of SD 3.5."""
     row, pipe, sites = TABLE[family], load(family), []

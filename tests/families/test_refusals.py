@@ -111,10 +111,8 @@ def test_a_subclass_is_served_only_if_it_is_built_and_called_like_its_class():
         ("sd1", "StableDiffusionAttendAndExcitePipeline", "processors"),
         ("sd1", "TextToVideoZeroPipeline", "processors"),
         ("sd3", "StableDiffusion3PAGPipeline", "perturbs"),
-        ("flux", "FluxKontextPipeline", "beside"),
-        ("klein", "Flux2KleinInpaintPipeline", "beside"),
-        ("qwen", "QwenImageEditPipeline", "beside"),
         ("zimage", "ZImageOmniPipeline", "beside"),
+        ("qwen", "QwenImageLayeredPipeline", "layers"),
     ],
 )
 def test_pipelines_that_have_no_map_of_their_image_are_refused(load, family, kind, reason):
@@ -160,6 +158,20 @@ def test_arguments_that_a_pipeline_does_not_take_are_refused(load):
         assert not passes
     with pytest.raises(ArgumentError, match="blend"):
         hm.edit(load("sprint"), PROMPT, "a red tree", only="house->tree")
+
+
+def test_qwen_image_edit_needs_an_image_and_its_plus_one_prompt(load):
+    one, several = load("qwen_edit"), models.qwen_edit(diffusers.QwenImageEditPlusPipeline)
+    with pytest.raises(ArgumentError, match="image"):
+        hm.generate(one, PROMPT, seed=1, steps=1)
+    passes, given = count_passes(several), {"image": picture(64, 64), "steps": 1}
+    for act in (
+        lambda: hm.generate(several, PROMPT, seed=[1, 2], **given),
+        lambda: hm.edit(several, PROMPT, "a red tree", seed=1, **given),
+    ):
+        with pytest.raises(ModelError, match="one prompt"):
+            act()
+    assert not passes
 
 
 def test_flux_needs_true_guidance_for_a_negative_prompt(load):
@@ -224,14 +236,12 @@ def test_a_picture_that_is_scaled_after_it_was_drawn_is_refused(load, family):
     assert run.image.size == run.maps.recording.size == (64, 32)
 
 
-@pytest.mark.parametrize("size", [(64, 64), (32, 128)])
-def test_positions_of_another_image_are_refused(load, size):
-    """Also where 2·8 and 4·4 positions are as many as those of 4·8."""
-    pipe, (width, height) = load("klein"), size
+def test_positions_of_other_images_in_front_are_refused(load):
+    """They are given in the first step alone."""
+    pipe = load("klein", diffusers.Flux2KleinKVPipeline)
     passes = count_passes(pipe)
-    image = {"image": picture(64, 64), "width": width, "height": height}
-    with pytest.raises(TraceError), trace(pipe):
-        paint(pipe, prompt=PROMPT, max_sequence_length=24, **image)
+    with pytest.raises(TraceError, match="in front"), trace(pipe):
+        paint(pipe, prompt=PROMPT, max_sequence_length=24, image=picture(64, 64))
     assert not passes
 
 

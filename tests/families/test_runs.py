@@ -6,8 +6,9 @@ import torch
 from diffusers import (
     StableDiffusionImg2ImgPipeline,
 )
+from diffusers.models.transformers import transformer_flux2
 from matplotlib.text import Text
-from oracle import assert_probabilities, watch
+from oracle import assert_probabilities, softmax, watch
 from peft.utils import get_peft_model_state_dict
 
 import heedmap as hm
@@ -16,6 +17,7 @@ from families.checking import paint
 from families.models import TABLE, picture
 from heedmap.errors import ArgumentError, SelectionError
 from heedmap.page.packing import pack
+from heedmap.recording.tracing import trace
 
 PROMPT = "a red house"
 PAIR = [PROMPT, "the cat sat at a big tree"]
@@ -30,7 +32,12 @@ def test_a_run_is_saved_read_back_and_repeated(load, family, tmp_path):
     again = hm.Run.load(saved)
     assert again.settings == run.settings and np.array_equal(again.image, run.image)
     pairs = [(run.maps, again.maps), (run.negative_maps, again.negative_maps)]
-    for mine, theirs in pairs[: len(row.branches)]:
+    pairs = pairs[: len(row.branches)]
+    assert bool(run.references) == ("kontext" in family or "image" in family or "edit" in family)
+    for mine, theirs in zip(run.references, again.references, strict=True):
+        pairs.append((mine.maps, theirs.maps))
+        assert np.array_equal(mine.image, theirs.image)
+    for mine, theirs in pairs:
         assert mine.recording.layers == theirs.recording.layers
         assert mine.recording.table == theirs.recording.table
         assert all(map(np.array_equal, mine.recording.arrays, theirs.recording.arrays))
@@ -44,6 +51,7 @@ def test_a_run_is_saved_read_back_and_repeated(load, family, tmp_path):
     shorts = [layer.short for layer in run.maps.layers]
     assert [layer["short"] for layer in packed["layers"]] == shorts
     assert all(f'"{short}"' in page for short in shorts)
+    assert page.count("data:image/webp") >= len(run.references)
     ablation = hm.ablate(pipe, run, "house", **images)
     assert not ablation.without["attention"].maps["house"].values.any()
     assert ablation.without["prompt"].maps.keys() == ("a", "red")
@@ -86,7 +94,7 @@ def test_shapes_equal_those_of_a_real_pass(load, family):
 # --- axes ---
 
 
-@pytest.mark.parametrize("family", ["sd35", "flux"])
+@pytest.mark.parametrize("family", ["sd35", "flux", "kontext"])
 def test_refined_maps_are_propagated_along_the_images_part_of_the_softmax(load, family):
     row, pipe, plain, made = TABLE[family], load(family), [], []
     layouts = row.layouts(2)
@@ -96,7 +104,7 @@ def test_refined_maps_are_propagated_along_the_images_part_of_the_softmax(load, 
         if "conditional" not in layout:
             return
         p = run.attention()[layout.index("conditional")]
-        text, image = p[..., : run.tokens], p[..., run.tokens :]
+        text, image = p[..., : run.tokens], p[..., run.tokens : run.tokens + 15]
         plain.append(text.mean(0))
         if len(plain) > 4:  # the second of two steps; there are four layers
             squared = (image / image.sum(-1, keepdim=True)) ** 2
@@ -108,6 +116,36 @@ def test_refined_maps_are_propagated_along_the_images_part_of_the_softmax(load, 
     expected = torch.stack(made).mean(0).view(5, 3, -1)
     np.testing.assert_allclose(run.maps.recording.refined, expected, rtol=1e-4, atol=1e-7)
     assert len(made) == 4 and run.maps.refined["house"].values.std() > 0
+
+
+# --- reference images ---
+
+
+def test_a_reference_image_has_maps_of_the_words_that_its_own_positions_read(load, monkeypatch):
+    """Of 24 tokens, 15 positions of the image, and references of 6×4 and 4×5: row 2, column 1."""
+    pipe, row, found, module = load("klein_images"), TABLE["klein_images"], {}, transformer_flux2
+    attend, place = module.dispatch_attention_fn, 24 + 15 + 24 + 11
+
+    def read_red(query, key, *args, **kwargs):
+        query = query.clone()
+        query[:, place] = 20 * key[:, row.red[1]]
+        return attend(query, key, *args, **kwargs)
+
+    def keep(run):
+        if run.number % 2 == 0:  # the conditional branch
+            p = softmax(run.others[0, :, 24:], run.key[0], run.query.shape[-1] ** -0.5)
+            found.setdefault(run.name, []).append(p[..., :24])
+
+    monkeypatch.setattr(module, "dispatch_attention_fn", read_red)
+    with watch(pipe, keep), trace(pipe, "all", tokens="all") as traced:
+        paint(pipe, prompt="a red dog", **row.arguments())
+    ((first, second),) = traced.reference_maps
+    assert (first.recording.size, second.recording.size) == ((64, 96), (80, 64))
+    for layer, array in zip(second.recording.layers, second.recording.arrays, strict=True):
+        np.testing.assert_allclose(array, torch.stack(found[layer.name]), atol=1e-5)
+    red = second["red"].values
+    assert np.divmod(red.argmax(), 80)[0] // 16 == 2 and red.argmax() % 80 // 16 == 1
+    assert red.max() > 2 * first["red"].values.max()
 
 
 # --- shares of the attention to the text ---

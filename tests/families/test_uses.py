@@ -24,7 +24,7 @@ from families.checking import (
     paint,
     state_of,
 )
-from families.models import ALONE, GUIDED, PERTURBED, TABLE, mask, picture
+from families.models import ALONE, BESIDE, GUIDED, PERTURBED, TABLE, mask, picture
 from heedmap.errors import HeedmapWarning, TraceError
 from heedmap.recording.tracing import trace
 
@@ -92,6 +92,7 @@ JOINT = {"max_sequence_length": 12, "width": 48, "height": 80}
 PLAIN = JOINT | {"guidance_scale": 1.0}
 CONTROLLED = JOINT | {"control_image": picture(48, 80)}
 ALONE_STARTED = JOINT | {"image": picture(48, 80), "strength": 0.7, "steps": 4}
+PAINTED = JOINT | {"image": picture(64, 96), "mask_image": mask(64, 96), "strength": 1.0}
 USES = {
     "img2img": (of("sd1", "StableDiffusionImg2ImgPipeline"), STARTED, GUIDED),
     "inpainting": (of("sd1", "StableDiffusionInpaintPipeline"), INPAINTED, GUIDED),
@@ -133,6 +134,22 @@ USES = {
     ),
     "img2img of Flux": (of("flux", "FluxImg2ImgPipeline"), ALONE_STARTED, ALONE),
     "img2img of Qwen-Image": (of("qwen", "QwenImageImg2ImgPipeline"), ALONE_STARTED, ALONE),
+    "inpainting of Kontext": (of("flux", "FluxKontextInpaintPipeline"), BESIDE | PAINTED, ALONE),
+    "inpainting of klein": (
+        of("klein", "Flux2KleinInpaintPipeline"),
+        PAINTED | {"guidance_scale": 1.0, "max_sequence_length": 24},
+        ALONE,
+    ),
+    "inpainting of Qwen-Image-Edit": (
+        lambda load: models.qwen_edit(diffusers.QwenImageEditInpaintPipeline),
+        PAINTED | {"image": picture(160, 96), "mask_image": mask(160, 96)},
+        ALONE,
+    ),
+    "Qwen-Image-Edit of several images": (
+        lambda load: models.qwen_edit(diffusers.QwenImageEditPlusPipeline),
+        {"image": [picture(64, 96), picture(160, 96)], "width": 48, "height": 80},
+        ALONE,
+    ),
     # This pipeline gives the model the shapes of images in a flat list.
     "ControlNet of Qwen-Image": (qwen_controlnet, CONTROLLED, ALONE),
     "img2img of Z-Image": (of("zimage", "ZImageImg2ImgPipeline"), ALONE_STARTED, GUIDED[::-1]),

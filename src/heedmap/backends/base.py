@@ -49,9 +49,11 @@ class Family(ABC):
         quirks: by the name of a pipeline's class "prompt_first" if the prompt precedes the negative
             prompt in its batches, "source_first" if the prompt of a source image precedes the
             prompt, "repeats_passes" if it runs the model again in a step, on other latents,
-            "unblended" if its image is not made of the latents of its last step.
-        reads_images: whether an argument "image" puts the positions of other images beside those
-            of the image.
+            "unblended" if its image is not made of the latents of its last step, "single_prompt" if
+            a batch has one prompt, and a list of images is of reference images.
+        reads_images: whether the pipelines also draw from a text alone where they take reference
+            images.
+        needs_image: whether the pipelines draw beside an image of the user's alone.
         masks_padding: whether a mask hides the padding of a prompt from the image.
         is_joint: whether text and image are keys of one softmax.
         windows: the default ends of an edit's windows, by its purpose
@@ -81,6 +83,7 @@ class Family(ABC):
     older_names: tuple[str, ...] = ()
     quirks: ClassVar[Mapping[str, str]] = {}
     reads_images = False
+    needs_image = False
     masks_padding = False
     is_joint = False
     windows: Mapping[EditPurpose | None, tuple[float, float]] = DEFAULT_WINDOWS
@@ -129,6 +132,7 @@ class Family(ABC):
         count: int,
         tokens: int,
         positions: int,
+        references: Sequence[int] = (),
     ) -> Layout:
         """Return where text and image stand in a pass on `count` rows of the batch.
 
@@ -136,6 +140,7 @@ class Family(ABC):
             count: the rows.
             tokens: the number of text tokens that the model was given.
             positions: the number of the image's positions, where a layer has all of them.
+            references: the number of positions of each reference image.
         """
         return Layout((RowLayout(),) * count)
 
@@ -144,6 +149,7 @@ class Family(ABC):
         states: Tensor,
         tokens: int,
         positions: int,
+        references: Sequence[int] = (),
     ) -> RowLayout:
         """Return where text and image stand in one row of a pass; by default all rows are alike.
 
@@ -151,8 +157,9 @@ class Family(ABC):
             states: the row's text states (K, C), as `model_inputs` has them.
             tokens: the number of tokens on the K axis of the row's branch.
             positions: the number of the image's positions.
+            references: the number of positions of each reference image.
         """
-        return self.layout(1, tokens, positions).rows[0]
+        return self.layout(1, tokens, positions, references).rows[0]
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:
         """Return the group of layers that each of these is in, by dotted path, if it has one."""
@@ -229,6 +236,10 @@ class Family(ABC):
         h, w = inputs[self.inputs[0]].shape[-2:]
         return h, w
 
+    def references(self, inputs: Arguments) -> Sequence[GridShape]:
+        """Return the grids (h, w) of the reference images of a pass, beside the image."""
+        return ()
+
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return the latents of a scheduler as (B, C, h, w)."""
         return latents
@@ -252,6 +263,14 @@ class Family(ABC):
         """The arguments of the pipeline that apply unless the user passes them."""
         return {}
 
+    def encoding_arguments(self, arguments: Arguments) -> Arguments:
+        """Return the arguments of a call of the pipeline as its `encode_prompt` is given them."""
+        return arguments
+
+    def arguments_of(self, arguments: Arguments, number: int) -> Arguments:
+        """Return the arguments of `encode_prompt` that hold for one of its prompts."""
+        return arguments
+
     def axis_places(
         self,
         count: int,
@@ -266,7 +285,10 @@ class Family(ABC):
         prompt: str,
         arguments: Arguments,
     ) -> TokenTable:
-        """Return the words and tokens of a prompt as one tokenizer reads it in such a call."""
+        """Return the words and tokens of a prompt as one tokenizer reads it.
+
+        The arguments are those of `encode_prompt`.
+        """
         return tokenize(
             prompt,
             tokenizer,
@@ -337,6 +359,11 @@ class Family(ABC):
         return any(
             self.quirks.get(kind.__name__) == quirk for kind in type(self.pipe).__mro__
         )
+
+    @property
+    def lists_references(self) -> bool:
+        """True if a list of images is of reference images, which all rows of a batch have."""
+        return self.reads_images or self.has_quirk("single_prompt")
 
     @property
     def longest_side(self) -> int:

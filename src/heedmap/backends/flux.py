@@ -15,6 +15,7 @@ from torch import Tensor
 
 from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.joint import PackedFamily
+from heedmap.errors import TraceError
 
 
 class Flux(PackedFamily):
@@ -33,16 +34,26 @@ class Flux(PackedFamily):
         """Return "single" or "double" for each layer."""
         return {n: "single" if n.startswith("single_") else "double" for n in names}
 
-    def latent(self, inputs: Arguments) -> GridShape:
-        """Return the (h, w) of the latent, by the places of its positions.
+    def image_grids(self, inputs: Arguments) -> list[GridShape]:
+        """Return the grids (h, w) of the images, by the places of their positions.
 
         Raises:
-            TraceError: if other positions stand beside those of the image.
+            TraceError: if the image is not the first one.
         """
-        last = inputs["img_ids"].flatten(0, -2).amax(dim=0).tolist()
-        h = int(last[1]) + 1
-        w = int(last[2]) + 1
-        return self.checked_latent(h, w, inputs, references=last[0] > 0)
+        places = inputs["img_ids"]
+        places = places[0] if places.ndim == 3 else places
+        _, counts = places[:, 0].unique_consecutive(return_counts=True)
+        grids: list[GridShape] = []
+        for part in places.split(counts.tolist()):
+            number, h, w = part.amax(dim=0).tolist()[:3]
+            if not grids and number:
+                raise TraceError(
+                    f"{type(self.pipe).__name__} puts the positions of reference images in front "
+                    "of those of the image: not yet supported; use another pipeline of the same "
+                    "model"
+                )
+            grids.append((int(h) + 1, int(w) + 1))
+        return grids
 
     def with_text(
         self,

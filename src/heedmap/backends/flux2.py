@@ -15,7 +15,7 @@ from diffusers.models.transformers.transformer_flux2 import (
 from diffusers.pipelines.flux2.pipeline_flux2 import format_input
 from torch import Tensor
 
-from heedmap.backends.base import Arguments, GridShape
+from heedmap.backends.base import Arguments, GridShape, parameters
 from heedmap.backends.flux import Flux
 from heedmap.backends.joint import template_around
 from heedmap.text.tokenization import tokenize
@@ -30,7 +30,11 @@ class Flux2(Flux):
     layer_classes = (Flux2Attention, Flux2ParallelSelfAttention)
     sequences = (("tokenizer",),)
     negative_guidance = "guidance_scale"
-    reads_images = True
+
+    def __init__(self, pipe: Any) -> None:
+        super().__init__(pipe)
+        # Inpainting takes an image to draw on by this name.
+        self.reads_images = "mask_image" not in parameters(pipe)
 
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""

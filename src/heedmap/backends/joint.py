@@ -5,7 +5,10 @@ recording has the rows of the image's queries and the columns of the text's keys
 all attention, that to the image included: a row sums to less than 1.
 """
 
+import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from operator import is_
 from typing import Any
 
@@ -14,7 +17,7 @@ from torch import Tensor
 
 from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.transformer import Transformer
-from heedmap.errors import TraceError, quoted
+from heedmap.errors import TraceError, join_words, quoted
 from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import DEFAULT_JOINT_WINDOWS
 
@@ -59,8 +62,9 @@ class JointFamily(Transformer):
     ) -> dict[str, Any]:
         """Return the arguments of a block for one row of its batch, with other text (1, K, C).
 
-        `positions` is the number of the image's positions. No mask hides the text. Where tokens
-        have places, all of them have the place of the first token of the block's own text.
+        `positions` is the number of those of the image and of reference images. No mask hides the
+        text. Where tokens have places, all of them have the place of the first token of the block's
+        own text.
 
         Raises:
             TraceError: if an image prompt is among them.
@@ -93,14 +97,20 @@ class JointFamily(Transformer):
         count: int,
         tokens: int,
         positions: int,
+        references: Sequence[int] = (),
     ) -> Layout:
-        """Return where text and image stand: all rows have the same number of tokens."""
+        """Return where text and image stand: all rows have the same number of tokens.
+
+        Reference images follow the image.
+        """
         image = slice(0, positions)
         text = slice(positions, positions + tokens)
         if self.text_first:
             text = slice(0, tokens)
             image = slice(tokens, tokens + positions)
-        return Layout((RowLayout(text, image),) * count, joint=True)
+        ends = [*accumulate(references, initial=image.stop)]
+        others = tuple(slice(*pair) for pair in pairwise(ends))
+        return Layout((RowLayout(text, image, others),) * count, joint=True)
 
 
 class PackedFamily(JointFamily):
@@ -123,25 +133,30 @@ class PackedFamily(JointFamily):
         sample, timestep, states = super().model_inputs(inputs)
         return sample, timestep * 1000, states
 
-    def checked_latent(
-        self,
-        h: int,
-        w: int,
-        inputs: Arguments,
-        references: bool,
-    ) -> GridShape:
-        """Return the (h, w) of the latent of a pass on h·w positions.
+    @abstractmethod
+    def image_grids(self, inputs: Arguments) -> list[GridShape]:
+        """Return the grids (h, w) of the positions of the image and of each reference image."""
+
+    def latent(self, inputs: Arguments) -> GridShape:
+        """Return the (h, w) of the latent of a pass.
 
         Raises:
-            TraceError: if other positions stand beside those of the image.
+            TraceError: if there are other positions than those of the image and of references.
         """
+        grids = self.image_grids(inputs)
         positions = inputs[self.inputs[0]].shape[1]
-        if positions != h * w or references:
+        if positions != sum(map(math.prod, grids)):
+            sizes = join_words([f"{h}×{w}" for h, w in grids], "and")
             raise TraceError(
-                f"{type(self.pipe).__name__} gives its model {positions} positions for an image of "
-                f"{h}×{w}: expected those of the image alone"
+                f"{type(self.pipe).__name__} gives its model {positions} positions for images of "
+                f"{sizes}: expected those of the image, and of reference images"
             )
+        h, w = grids[0]
         return 2 * h, 2 * w
+
+    def references(self, inputs: Arguments) -> Sequence[GridShape]:
+        """Return the grids (h, w) of the reference images of a pass."""
+        return self.image_grids(inputs)[1:]
 
     def pack(self, latents: Tensor) -> Tensor:
         """Return latents (B, C, h, w) as the pipeline packs them."""

@@ -32,7 +32,8 @@ class LayerShapes:
         query: X·W_Q, (Q, H·d).
         key: E·W_K, (K, H·d), less where heads share keys; the values have the same shape.
         scores: those of one head, and so its probabilities: (Q, K), or (Q, K + Q) where the image's
-            keys share the softmax with the text's. Z-Image's padding of the image has keys, too.
+            keys share the softmax with the text's; without those of reference images. Z-Image's
+            padding of the image has keys, too.
         output: Y, after the output projection: (Q, C).
         masked: the number of the prompt's K tokens that a mask hides, so that their probability is
             exactly 0; None without a mask.

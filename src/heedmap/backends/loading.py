@@ -133,7 +133,7 @@ def outline(model: str | Path | None = None) -> "CallablePipeline":
         index = _index(where)
         source = _repository(where)
         local = isinstance(source, Path)
-        parts = _empty_parts(index, ("tokenizer", "scheduler"))
+        parts = _empty_parts(index, ("tokenizer", "processor", "scheduler"))
         for name in {family_named(index).component, "vae"} & parts.keys():
             kind = getattr(diffusers, index[name][-1])
             config = kind.load_config(

@@ -6,6 +6,7 @@ batch; behind the shorter rows a mask hides the rest. Layers before the main one
 alone or to the image alone.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -63,6 +64,7 @@ class Lumina2(SequenceFamily):
         states: Tensor,
         tokens: int,
         positions: int,
+        references: Sequence[int] = (),
     ) -> RowLayout:
         """Return where text and image stand in a row: the image behind the row's own text.
 

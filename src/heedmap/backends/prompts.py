@@ -45,7 +45,8 @@ def prompt_table(
 ) -> TokenTable:
     """Return the words and tokens of a prompt as a pipeline reads it in a call with arguments."""
     with silence_logs(pipe):
-        return family_of(pipe).whole_table(prompt, arguments or {})
+        family = family_of(pipe)
+        return family.whole_table(prompt, family.encoding_arguments(arguments or {}))
 
 
 @dataclass(eq=False)
@@ -194,7 +195,10 @@ class EncodingCall:
             # A negative prompt of zeros is read by no encoder.
             if call < len(record.ids):
                 _check_ids(family, record, texts, record.ids[call], arguments)
-        return [family.whole_table(text, arguments) for text in texts]
+        return [
+            family.whole_table(text, family.arguments_of(arguments, number))
+            for number, text in enumerate(texts)
+        ]
 
 
 def _check_ids(
@@ -207,9 +211,10 @@ def _check_ids(
     """Raise a TraceError unless an encoder read these texts, at the positions of their labels."""
     places = family.axis_places(len(ids[0]), arguments)
     is_read = len(ids) == len(texts)
-    for text, row in zip(texts, ids, strict=False):
-        table = family.table(record.tokenizer, text, arguments)
-        first = family.table(record.first, text, arguments)
+    for number, (text, row) in enumerate(zip(texts, ids, strict=False)):
+        own = family.arguments_of(arguments, number)
+        table = family.table(record.tokenizer, text, own)
+        first = family.table(record.first, text, own)
         is_read = is_read and table.words == first.words
         is_read = is_read and _is_read(family, table, [row[place] for place in places])
     if not is_read:
@@ -245,6 +250,11 @@ def _encode_others(
 ) -> EncodingCall:
     """Encode other texts as a call encoded its prompts, one image each, without guidance."""
     arguments = dict(call.arguments)
+    if arguments.get("image") is not None:
+        raise TraceError(
+            f"{type(call.family.pipe).__name__} reads a text together with an image: concepts, and "
+            "prompt_embeds with labels, are not yet supported there; leave them out"
+        )
     for name in arguments:
         if "prompt_" in name or name.startswith("negative_"):
             arguments[name] = None
@@ -536,7 +546,7 @@ def _encoding(
     if arguments.get("prompt") is not None and call.records:
         tables = call.tables("prompt", 0)
     elif prompts is not None:
-        tables = [prompt_table(family.pipe, prompt, arguments) for prompt in prompts]
+        tables = [family.whole_table(prompt, arguments) for prompt in prompts]
     else:
         tables = [_unlabelled(states)] * (len(states) // call.images_per_prompt)
     conditional = _branch(family, tables, states)

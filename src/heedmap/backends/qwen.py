@@ -1,21 +1,31 @@
-"""Qwen-Image: a transformer over packed latents and the states of a language model.
+"""Qwen-Image and Qwen-Image-Edit: a transformer over packed latents and a language model's states.
 
 Qwen 2.5 VL reads the prompt inside of a chat template. The pipeline drops the template's first
 tokens, and pads the prompts of a batch to the longest of them. A mask hides the padding, so its
 attention is exactly 0. A negative prompt is encoded by a call and run in a pass of its own.
+
+Of Qwen-Image-Edit the language model reads images, too: their tokens stand before the prompt's.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from diffusers import QwenImageTransformer2DModel
+from diffusers.pipelines.qwenimage import (
+    pipeline_qwenimage_edit,
+    pipeline_qwenimage_edit_plus,
+)
+from PIL import Image
 from torch import Tensor
 
 from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.joint import PackedFamily
+from heedmap.errors import ArgumentError
+from heedmap.io.schemas import MAX_TOKENS
 from heedmap.text.axis import arrange
 from heedmap.text.tokenization import tokenize
-from heedmap.text.words import TokenTable
+from heedmap.text.words import Token, TokenTable
 
 
 class QwenImage(PackedFamily):
@@ -30,18 +40,17 @@ class QwenImage(PackedFamily):
     sequences = (("tokenizer",),)
     negative_guidance = "true_cfg_scale"
 
-    def latent(self, inputs: Arguments) -> GridShape:
-        """Return the (h, w) of the latent, by the shape that the model is given.
+    def serves(self) -> bool:
+        """Return whether the denoiser is the family's, and the text encoder reads texts alone."""
+        return super().serves() and not hasattr(self.pipe, "processor")
 
-        Raises:
-            TraceError: if other positions stand beside those of the image.
-        """
+    def image_grids(self, inputs: Arguments) -> list[GridShape]:
+        """Return the grids (h, w) of the images, by the shapes that the model is given."""
         shapes = inputs["img_shapes"][0]
         # That of a single image, as ControlNets' pipelines give it.
         if isinstance(shapes, tuple):
             shapes = [shapes]
-        _, h, w = shapes[0]
-        return self.checked_latent(h, w, inputs, references=len(shapes) > 1)
+        return [(h, w) for _, h, w in shapes]
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its first block."""
@@ -78,15 +87,125 @@ class QwenImage(PackedFamily):
         arguments: Arguments,
     ) -> TokenTable:
         """Return the words and tokens of a prompt inside of the template, after its first ones."""
-        pipe = self.pipe
-        before, after = pipe.prompt_template_encode.split("{}")
-        limit = min(self.limit(arguments), pipe.tokenizer_max_length)
+        before, after = self.template(arguments)
         table = tokenize(
             prompt,
             tokenizer,
             before=before,
             after=after,
-            limit=limit + pipe.prompt_template_encode_start_idx,
+            limit=self.limit(arguments) + self.pipe.prompt_template_encode_start_idx,
             padding=False,
         )
         return arrange(table, self.axis_places(len(table.tokens), arguments))
+
+    def limit(
+        self,
+        arguments: Arguments,
+        tokenizer: Any = None,
+    ) -> int:
+        """Return the number of tokens that a call reads at most, after those that are dropped."""
+        return min(super().limit(arguments), self.pipe.tokenizer_max_length)
+
+    def template(self, arguments: Arguments) -> tuple[str, str]:
+        """Return the texts before and after a prompt."""
+        before, after = self.pipe.prompt_template_encode.split("{}")
+        return before, after
+
+
+_IMAGE = "<|image_pad|>"
+_NUMBERED = "Picture {}: <|vision_start|>{}<|vision_end|>"
+
+
+class QwenImageEdit(QwenImage):
+    """A Qwen-Image pipeline whose language model reads images of the user's before the prompt.
+
+    QwenImageEditPlusPipeline reads several, of another size than those beside the image.
+    """
+
+    description = "a Qwen-Image-Edit pipeline"
+    needs_image = True
+    quirks: ClassVar[Mapping[str, str]] = {"QwenImageEditPlusPipeline": "single_prompt"}
+
+    def serves(self) -> bool:
+        """Return whether the denoiser is the family's, and the text encoder reads images."""
+        return super(QwenImage, self).serves() and hasattr(self.pipe, "processor")
+
+    def limit(
+        self,
+        arguments: Arguments,
+        tokenizer: Any = None,
+    ) -> int:
+        """Return the number of tokens that a table has at most; the pipelines cut no prompt."""
+        return MAX_TOKENS - self.pipe.prompt_template_encode_start_idx
+
+    def encoding_arguments(self, arguments: Arguments) -> Arguments:
+        """Return the arguments of a call, with the images at the size that they are read at."""
+        image = arguments.get("image")
+        if image is None:
+            return arguments
+        if not isinstance(image, list) and not self.lists_references:
+            return {**arguments, "image": self._resized(image)}
+        images = [self._resized(one) for one in _listed(image)]
+        return {**arguments, "image": images}
+
+    def _resized(self, image: Image.Image) -> Image.Image:
+        ratio = image.width / image.height
+        if self.lists_references:
+            plus = pipeline_qwenimage_edit_plus
+            w, h = plus.calculate_dimensions(plus.CONDITION_IMAGE_SIZE, ratio)
+        else:
+            w, h, _ = pipeline_qwenimage_edit.calculate_dimensions(1024 * 1024, ratio)
+        return self.pipe.image_processor.resize(image, h, w)
+
+    def arguments_of(self, arguments: Arguments, number: int) -> Arguments:
+        """Return the arguments of a call that hold for a prompt: each has an image of its own."""
+        images = arguments.get("image")
+        if not isinstance(images, list) or self.lists_references:
+            return arguments
+        return {**arguments, "image": images[number]}
+
+    def table(
+        self,
+        tokenizer: Any,
+        prompt: str,
+        arguments: Arguments,
+    ) -> TokenTable:
+        """Return the words and tokens of a prompt behind the tokens of its images."""
+        table = super().table(tokenizer, prompt, arguments)
+        number = tokenizer.convert_tokens_to_ids(_IMAGE)
+        tokens: list[Token] = []
+        for token in table.tokens:
+            if token.kind == "start" and token.id == number:
+                token = replace(token, text="<image>", kind="image")
+            tokens.append(token)
+        return replace(table, tokens=tuple(tokens))
+
+    def template(self, arguments: Arguments) -> tuple[str, str]:
+        """Return the texts before and after a prompt, with the tokens of its images."""
+        before, after = super().template(arguments)
+        images = _listed(arguments.get("image"))
+        texts = [_IMAGE * self._token_count(image) for image in images]
+        if self.lists_references:
+            for number, text in enumerate(texts, start=1):
+                before += _NUMBERED.format(number, text)
+            return before, after
+        if len({*texts}) > 1:
+            raise ArgumentError(
+                "the images have unlike sizes, so that a word has other tokens beside each: pass "
+                "images of one size, or one a call"
+            )
+        for text in texts[:1]:
+            before = before.replace(_IMAGE, text)
+        return before, after
+
+    def _token_count(self, image: Image.Image) -> int:
+        """Return the number of tokens that the text encoder reads of an image."""
+        processor = self.pipe.processor.image_processor
+        patches = processor.get_number_of_image_patches(image.height, image.width)
+        return patches // processor.merge_size**2
+
+
+def _listed(image: Any) -> list[Any]:
+    if image is None:
+        return []
+    return image if isinstance(image, list) else [image]

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
+from math import prod
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ FAMILIES: tuple[type[Family], ...] = (
     flux.Chroma,
     flux2.Flux2,
     qwen.QwenImage,
+    qwen.QwenImageEdit,
     cogview4.CogView4,
     zimage.ZImage,
     lumina2.Lumina2,
@@ -70,17 +72,6 @@ UNSERVED = {
     **dict.fromkeys(
         ["StableDiffusion3PAGPipeline", "StableDiffusion3PAGImg2ImgPipeline"],
         "perturbs the attention of a part of its batch",
-    ),
-    **dict.fromkeys(
-        [
-            "FluxKontextPipeline",
-            "FluxKontextInpaintPipeline",
-            "Flux2KleinInpaintPipeline",
-            "QwenImageEditPipeline",
-            "QwenImageEditPlusPipeline",
-            "QwenImageEditInpaintPipeline",
-        ],
-        "puts the positions of an image of yours beside those of the image that it draws",
     ),
 }
 """Reasons why pipelines cannot be recorded, by the name of their class."""
@@ -259,11 +250,13 @@ def check_names(
     """Raise an ArgumentError if a keyword is neither the pipeline's nor one of these others."""
     kind = type(pipe).__name__
     known = [*others, *list(parameters(pipe))[1:]]  # many take any name, and ignore it
-    if "image" in names and ("image" not in known or family_of(pipe).reads_images):
+    if "image" in names and "image" not in known:
         raise ArgumentError(
             f"{kind} takes no image whose maps can be recorded: use hm.edit or hm.locate for an "
             "image of your own"
         )
+    if family_of(pipe).needs_image and "image" not in names:
+        raise ArgumentError(f"{kind} draws beside an image of yours: pass it as image")
     for name in {*names} - {*known, *_DEPRECATED}:
         close = get_close_matches(name, known, n=1)
         hint = f": did you mean {close[0]}?" if close else ""
@@ -284,10 +277,18 @@ def for_batch(
     }
     if options.size is not None:
         values["width"], values["height"] = options.size
+        if "max_area" in parameters(pipe):  # to which Kontext scales a size
+            values["max_area"] = prod(options.size)
+    family = family_of(pipe)
+    if count > 1 and family.has_quirk("single_prompt"):
+        raise ModelError(
+            f"{type(pipe).__name__} reads one prompt a call, so that it draws no batch and no edit "
+            "of a source: pass one prompt and one seed, and edits=[…] to hm.generate"
+        )
     call = {
         "prompt": prompts[0] if count == 1 else list(prompts),
         "generator": list(map(noise, seeds)),
-        **family_of(pipe).defaults,
+        **family.defaults,
         **{name: value for name, value in values.items() if value is not None},
         **options.arguments,
     }
@@ -298,7 +299,7 @@ def for_batch(
     # Inpainting would encode a single row with the first image's generator alone, others fail.
     for name in ("image", "mask_image", "latents"):
         value = call.get(name)
-        if value is None:
+        if value is None or (name == "image" and family.lists_references):
             continue
         # A list with an image for each of several nets holds for all rows; adapters need it
         # repeated.
@@ -308,6 +309,8 @@ def for_batch(
             call[name] = [[image] * count for image in value]
         elif not by_net or not hasattr(getattr(pipe, "controlnet", None), "nets"):
             call[name] = _repeated(name, value, count)
+    if isinstance(call.get("image"), list) and not family.lists_references:
+        call["image"] = family.encoding_arguments(call)["image"]
     return call
 
 

@@ -90,6 +90,7 @@ class ZImage(SequenceFamily):
         count: int,
         tokens: int,
         positions: int,
+        references: Sequence[int] = (),
     ) -> Layout:
         """Return where text and image stand: the text behind the image and its padding."""
         first = _multiple(positions)

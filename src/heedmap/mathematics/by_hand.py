@@ -291,10 +291,10 @@ def _number(value: float) -> str:
 class LayerInputs(Note, frozen=True, kw_only=True):
     """The tensors of a layer at one position, float64. Axes: H head · K token · d · C channel.
 
-    Where text and image share one softmax, the last of K stands for the image. Its key lies along
-    the query, and its scaled score is the logarithm of Σ exp over the image's keys (without the
-    scale it counts as this one key); its value is the mean of the image's values, by their
-    attention.
+    Where text and image share one softmax, the last of K stands for the image, together with
+    reference images. Its key lies along the query, and its scaled score is the logarithm of Σ exp
+    over their keys (without the scale it counts as this one key); its value is the mean of their
+    values, by their attention.
 
     Attributes:
         query: (H, d).

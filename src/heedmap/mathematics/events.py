@@ -1,7 +1,7 @@
 """One attention of a running model: its inputs, and the places of text and image in them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -45,11 +45,12 @@ def _everything() -> Indices:
 
 @dataclass(frozen=True, eq=False)
 class RowLayout:
-    """The places of text and image in one row of the batch.
+    """The places of text and images in one row of the batch.
 
     Attributes:
         tokens: the text's tokens among the keys.
         positions: the image's positions among the queries; in joint attention among the keys, too.
+        references: the positions of each reference image, where it stands beside the image.
         image: the number of the image that the row is of.
         branch: "conditional", "negative", or "" if the row reads neither prompt.
         image_span: the image's positions and the padding beside them, which are keys, too; None
@@ -58,6 +59,7 @@ class RowLayout:
 
     tokens: Indices = field(default_factory=_everything)
     positions: Indices = field(default_factory=_everything)
+    references: tuple[Indices, ...] = ()
     image: int = 0
     branch: str = ""
     image_span: Indices | None = None
@@ -159,6 +161,24 @@ class AttentionEvent:
         """
         return self._row(number, self.layout.row(number), self.layout.joint, values)
 
+    def of_reference(self, number: int, grid: tuple[int, int]) -> "AttentionEvent":
+        """Return the event with the positions of a reference image, of this grid, for the image's.
+
+        Edits do not act there.
+        """
+        rows: list[RowLayout] = []
+        for row in self.layout.rows:
+            others = list(row.references)
+            positions = others.pop(number)
+            references = (row.positions, *others)
+            rows.append(replace(row, positions=positions, references=references))
+        return replace(
+            self,
+            layout=replace(self.layout, rows=tuple(rows)),
+            site=replace(self.site, grid=grid),
+            edited={},
+        )
+
     def _row(
         self,
         number: int,
@@ -257,8 +277,24 @@ class RowAttention:
 
     @property
     def image_keys(self) -> Tensor:
-        """The keys (H, N', d) of the image and its padding, in joint attention."""
-        return take(self.keys, self.layout.image_keys)
+        """The keys (H, Q, d) of the image, in joint attention."""
+        return take(self.keys, self.layout.positions)
+
+    @property
+    def other_keys(self) -> Tensor:
+        """The keys (H, N - K, d) of image, its padding and references, in joint attention."""
+        return self._others(self.keys)
+
+    @property
+    def other_values(self) -> Tensor:
+        """The values (H, N - K, d) of these keys."""
+        assert self.values is not None
+        return self._others(self.values)
+
+    def _others(self, x: Tensor, dim: int = -2) -> Tensor:
+        places = (self.layout.image_keys, *self.layout.references)
+        parts = [take(x, place, dim) for place in places]
+        return torch.cat(parts, dim) if len(parts) > 1 else parts[0]
 
     @property
     def mask(self) -> Tensor | None:
@@ -268,15 +304,16 @@ class RowAttention:
     @property
     def text_mask(self) -> Tensor | None:
         """The mask (H, Q, K) of the text."""
-        return self._mask_of(self.layout.tokens)
+        if self.visible is None:
+            return None
+        return numbers(take(self.visible, self.layout.tokens, -1))
 
     @property
-    def image_mask(self) -> Tensor | None:
-        """The mask (H, Q, N') of the image and its padding, in joint attention."""
-        return self._mask_of(self.layout.image_keys)
-
-    def _mask_of(self, keys: Indices) -> Tensor | None:
-        return None if self.visible is None else numbers(take(self.visible, keys, -1))
+    def other_mask(self) -> Tensor | None:
+        """The mask (H, Q, N - K) of the other keys, in joint attention."""
+        if self.visible is None:
+            return None
+        return numbers(self._others(self.visible, -1))
 
     def text_alone(self) -> "RowAttention":
         """Return the attention to the text in a softmax of its own."""
@@ -330,7 +367,8 @@ class RowAttention:
     def whole(self, bias: Tensor | None = None) -> Tensor:
         """Return whole rows of probabilities, float32: (H, Q, K).
 
-        In joint attention there is one more column, the last: the sum over the image's keys.
+        In joint attention there is one more column, the last: the sum over the keys of the image
+        and of reference images.
 
         Args:
             bias: (Q, K), added to the scores of the tokens. A position from which nothing is
@@ -345,7 +383,7 @@ class RowAttention:
             mask = self.text_mask
             scores = scores if mask is None else scores + mask
             if self.joint:
-                rest = log_sums(query, self.image_keys, self.scale, self.image_mask)
+                rest = log_sums(query, self.other_keys, self.scale, self.other_mask)
                 scores = torch.cat([scores, rest[..., None]], dim=-1)
             if bias is None:
                 return scores.softmax(dim=-1)

@@ -26,6 +26,7 @@ from heedmap.text.words import TokenTable
 
 _SPECIALS: dict[TokenKind, str] = {
     "start": "start token",
+    "image": "reference images",
     "end": "end token",
     "pad": "padding",
 }

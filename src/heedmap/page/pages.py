@@ -236,6 +236,10 @@ def _page(
                 "size": run.image.size,
                 "masks": masks_data(run.maps, share // 10),
                 "steps": steps_data(run.step_pictures, share // 10),
+                "references": [
+                    link(reference.maps.sheet(), "webp", quality=80)
+                    for reference in run.references
+                ],
                 **picture_data(run.image, share // 2),
                 **run_summary(run),
             }

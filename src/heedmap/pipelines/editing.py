@@ -114,8 +114,8 @@ def edit(
         blend_from: fraction of the run from which `only` acts, 0 to below 1.
         threshold: threshold of the region of `only`, 0 to 1.
         image: an image of yours to edit (Pillow, or a file), which the source describes. A pipeline
-            with an argument `image` is given it instead, unless it reads it beside the prompt, as
-            Flux.2.
+            with an argument `image` is given it instead; Flux.2 is given a list, as its reference
+            images.
         batch: images per batch, the source included; at least 2. Default: as many as fit into
             memory. Each batch computes the source again (the copies differ only by rounding); all
             edits have the source of the first batch.

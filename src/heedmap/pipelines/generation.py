@@ -30,9 +30,10 @@ from heedmap.backends.registry import (
 from heedmap.backends.schedules import noise_of_steps
 from heedmap.checks import as_ordered_list, check_prompt
 from heedmap.errors import ArgumentError, ModelError, plural, quoted, warn
-from heedmap.figures.overlays import STEP_SIDE, StepPictures
+from heedmap.figures.overlays import STEP_SIDE, StepPictures, to_rgb
 from heedmap.io.schemas import Settings
 from heedmap.maps.heatmaps import HeatMaps
+from heedmap.maps.recordings import Recording
 from heedmap.mathematics.rules import Rule
 from heedmap.options import BranchName, GenerateKeywords, GenerateOptions
 from heedmap.pipelines import settings
@@ -49,7 +50,7 @@ from heedmap.recording.probing import Probe
 from heedmap.recording.recorder import RecordingSpec
 from heedmap.recording.steps import AfterStep, StepState
 from heedmap.recording.tracing import Trace
-from heedmap.results.runs import Run
+from heedmap.results.runs import ReferenceImage, Run
 from heedmap.text.prompts import untaught, untaught_warnings
 from heedmap.text.weights import (
     WeightedPrompt,
@@ -272,6 +273,7 @@ def generate_batch(
         # The last sigma of a list may be the end of the last step. An interrupt changes nothing.
         shared["steps"] = trace.steps
     maps = list(map(HeatMaps, trace.recordings, images))
+    references = trace.reference_recordings
     negative_maps: Sequence[HeatMaps | None] = [None] * len(images)
     concept_maps = negative_maps
     step_images: Sequence[StepPictures | None] = [None] * len(images)
@@ -303,9 +305,31 @@ def generate_batch(
                 negative_maps[n],
                 step_images[n],
                 concept_maps[n],
+                references=_references(family, references[n], call, n),
             )
         )
     return runs, trace
+
+
+def _references(
+    family: Family,
+    recordings: Sequence[Recording],
+    call: Mapping[str, Any],
+    number: int,
+) -> tuple[ReferenceImage, ...]:
+    """Return the reference images of one image of a call, by their recordings."""
+    images: Any = call.get("image")
+    if isinstance(images, list) and not family.lists_references:
+        images = images[number]
+    if not isinstance(images, list):
+        images = [images]
+    pictures: Sequence[Any] = [None] * len(recordings)
+    is_known = call.get("image_reference") is None and len(images) == len(recordings)
+    if is_known and all(isinstance(one, Image.Image) for one in images):
+        pairs = zip(images, recordings, strict=True)
+        pictures = [to_rgb(one).resize(recording.size) for one, recording in pairs]
+    maps = map(HeatMaps, recordings, pictures)
+    return tuple(map(ReferenceImage, maps))
 
 
 def _weights_of(

@@ -372,10 +372,14 @@ def extract_image(
     image: Any,
     arguments: Mapping[str, Any],
 ) -> tuple[Image.Image | None, Mapping[str, Any]]:
-    """Open the image to edit, or make it an argument of a pipeline that takes an image."""
+    """Open the image to edit, or make it an argument of a pipeline that takes an image.
+
+    A list is of reference images.
+    """
     if image is None:
         return None, arguments
-    if "image" in parameters(pipe) and not family_of(pipe).reads_images:
+    is_to_edit = family_of(pipe).reads_images and not isinstance(image, list)
+    if "image" in parameters(pipe) and not is_to_edit:
         image = open_image(image) if isinstance(image, str | PathLike) else image
         return None, {**arguments, "image": image}
     check_takes_latents(pipe)

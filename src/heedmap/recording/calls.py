@@ -59,6 +59,7 @@ class Call:
         guided: whether it reads a negative prompt beside the prompt.
         heads: the number of heads of the layers that attend to the text.
         grids: those of these layers.
+        references: those of reference images in these layers.
         edited: for each image the rules of each edit.
         blocks: the blocks of the model's batch that read each branch in this pass.
         layout: that of this pass.
@@ -76,10 +77,12 @@ class Call:
         layers: Mapping[str, Any],
         branches: Collection[str],
         frame: FrameType | None = None,
+        references: Sequence[GridShape] = (),
     ) -> None:
         self.family = family
         self.schedule = schedule
         self.latent = latent
+        self.references = references
         self.frame = frame
         self.encoding: Encoding | None = encoding
         self.images = len(encoding.conditional.tables)
@@ -132,10 +135,10 @@ class Call:
         """The next call of the scheduler."""
         return self.schedule.moment(self.done)
 
-    def layer(self, name: str) -> Layer:
-        """Return the description of a layer."""
+    def layer(self, name: str, grid: GridShape | None = None) -> Layer:
+        """Return the description of a layer, of a reference image's grid if it is given."""
         group = self._groups.get(name, "")
-        return Layer(name, self.heads[name], self.grids[name], group)
+        return Layer(name, self.heads[name], grid or self.grids[name], group)
 
     def begin_pass(self, states: Tensor, timestep: float, error: float = SAME) -> None:
         """Begin a pass of the model on text states (n·B, K, C): find the rows of each branch.
@@ -242,14 +245,15 @@ class Call:
         assert self.encoding is not None
         rows, tokens = states.shape[:2]
         positions = math.prod(next(iter(self.grids.values())))
-        layout = self.family.layout(rows, tokens, positions)
+        references = list(map(math.prod, self.references))
+        layout = self.family.layout(rows, tokens, positions, references)
         branches = {block: name for name, some in blocks.items() for block in some}
         lengths = self.encoding.lengths
         named: list[RowLayout] = []
         for number, text in enumerate(states):
             name = branches.get(number // self.images, "")
             length = lengths.get(name, tokens)
-            row = self.family.row_layout(text, length, positions)
+            row = self.family.row_layout(text, length, positions, references)
             named.append(replace(row, image=number % self.images, branch=name))
         return replace(layout, rows=tuple(named))
 
@@ -266,7 +270,8 @@ class Call:
                     f"{type(self.family.pipe).__name__} computes attention of {queries} queries to "
                     f"{keys} keys: expected those of text and image"
                 )
-            positions = keys - self.tokens - event.layout.padding
+            others = sum(map(math.prod, self.references)) + event.layout.padding
+            positions = keys - self.tokens - others
         if rows != len(self.layout.rows):
             raise TraceError(
                 f"{name} computed attention for {rows} rows where the model was given "

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from heedmap.backends.activations import keys_of
+from heedmap.backends.base import GridShape
 from heedmap.backends.joint import JointFamily
 from heedmap.backends.prompts import ConceptStates, Encoding
 from heedmap.backends.tap import RecordingProcessor
@@ -130,15 +132,16 @@ class ConceptStreams:
         block: Any,
         arguments: Mapping[str, Any],
         recorder: RecordingProcessor,
-        positions: int,
+        grids: Sequence[GridShape],
         first: int,
         of_text: bool,
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Return each image's probabilities of its concepts in a block that has just run.
 
         That of a concept is the sum over its tokens. Images are in the rows of the batch from
-        `first` on. The images' similarities of outputs follow; there are none of a single concept,
-        or if the outputs are not known.
+        `first` on. The grids are those of the image and of reference images. The images'
+        similarities of outputs follow; there are none of a single concept, or if the outputs are
+        not known.
         """
         event, self._event = self._event, None
         assert event is not None
@@ -148,14 +151,16 @@ class ConceptStreams:
                 text = self._family.project_text(whole.states[None].to(states))
                 selected = _selected(replace(whole, states=text[0]))
                 self._texts.append(selected.states[None])
+        positions, *references = map(prod, grids)
         every = list[Tensor]()
         similarities = list[Tensor]()
         for image, concepts in enumerate(self._concepts):
             row = first + image
             text = self._texts[image]
-            inputs = self._family.with_text(arguments, text, row, positions)
+            others = positions + sum(references)
+            inputs = self._family.with_text(arguments, text, row, others)
             recorded = list[AttentionEvent]()
-            layout = self._family.layout(1, text.shape[1], positions)
+            layout = self._family.layout(1, text.shape[1], positions, references)
             with recorder.redirected(recorded.append, layout):
                 # Not as a call: the hooks of the block belong to the pass of the image.
                 output = block.forward(**inputs)

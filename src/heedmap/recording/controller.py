@@ -85,7 +85,7 @@ class RowEdits:
     def pair(self) -> tuple[Tensor, Tensor]:
         """Return P (H, Q, K), unedited and as the rules define it.
 
-        In a joint softmax the last of K columns is the sum over the image's keys. It is computed
+        In a joint softmax the last of K columns is the sum over all other keys. It is computed
         once, since a user's own rule may draw lots.
         """
         if self._pair is None:
@@ -116,15 +116,15 @@ class RowEdits:
         text = take(values, row.layout.tokens).float()
         if not row.joint:
             return p @ text
-        mask = row.image_mask
-        image = scaled_dot_product_attention(
+        mask = row.other_mask
+        others = scaled_dot_product_attention(
             row.query,
-            row.image_keys,
-            take(values, row.layout.image_keys),
+            row.other_keys,
+            row.other_values,
             attn_mask=None if mask is None else mask.to(values),
             scale=row.scale,
         )
-        return p[..., :-1] @ text + p[..., -1:] * image
+        return p[..., :-1] @ text + p[..., -1:] * others
 
     def _bias(self, site: Site) -> Tensor | None:
         """Return the sum (Q, K) of the biases (Q, K') of the rules; None if there is none."""
@@ -212,8 +212,8 @@ class AttentionController:
         shared = query.clone(), key.clone()
         for part, before in zip(shared, (query, key), strict=True):
             for row, source in sources.items():
-                image = take(before[source], layout.row(source).image_keys)
-                put(part[row], layout.row(row).image_keys, image)
+                image = take(before[source], layout.row(source).positions)
+                put(part[row], layout.row(row).positions, image)
         return shared
 
     def _sources(

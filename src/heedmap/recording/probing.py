@@ -197,8 +197,9 @@ class Probe:
 def _image_as_one(row: RowAttention, place: int) -> tuple[Tensor, Tensor]:
     """Return the keys and values (H, K + 1, d) of a joint softmax for the query at a place.
 
-    The last ones stand for the image: the key along the query whose scaled score is the logarithm
-    of Σ exp over the image's keys, and the mean of the image's values by their attention.
+    The last ones stand for the image, with reference images: the key along the query whose scaled
+    score is the logarithm of Σ exp over their keys, and the mean of their values by their
+    attention.
     """
     if row.values is None:
         raise TraceError(
@@ -206,11 +207,11 @@ def _image_as_one(row: RowAttention, place: int) -> tuple[Tensor, Tensor]:
             "not known: load the model again, and keep the processors that it is loaded with"
         )
     query, values = row.query[:, [place]].float(), row.values.float()
-    image, of_image = row.image_keys.float(), take(values, row.layout.image_keys)
-    mask = row.image_mask  # Chroma's is of the image, too
+    others, of_others = row.other_keys.float(), row.other_values.float()
+    mask = row.other_mask  # Chroma's is of the image, too
     mask = None if mask is None else mask[:, [place]]
-    score = log_sums(query, image, row.scale, mask)[..., None] / row.scale
-    mean = scaled_dot_product_attention(query, image, of_image, mask, scale=row.scale)
+    score = log_sums(query, others, row.scale, mask)[..., None] / row.scale
+    mean = scaled_dot_product_attention(query, others, of_others, mask, scale=row.scale)
     along = score * query / query.square().sum(-1, keepdim=True)
     key = torch.cat([row.text_keys, along], dim=1)
     return key, torch.cat([take(values, row.layout.tokens), mean], dim=1)

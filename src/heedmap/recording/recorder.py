@@ -72,9 +72,10 @@ class RecordingSpec:
         return cls(**{**values, **more})
 
 
-RecordName = BranchName | Literal["concepts", "outputs"]
+RecordName = BranchName | Literal["concepts", "outputs"] | int
 """The records of a call: one for each branch of a guided run, one for the concepts, and one for the
-similarities of outputs of two or more concepts, where attention is joint."""
+similarities of outputs of two or more concepts, where attention is joint; by its number one for
+each reference image, whose positions read the prompt as the image's do."""
 
 
 @dataclass(eq=False)
@@ -84,6 +85,8 @@ class Record:
     Attributes:
         tables: the words of each image.
         sums: the sums of the probabilities.
+        latent: (h, w) of the image's latent, or of a reference image's.
+        grid: that of a reference image in all layers; None of the image.
         current: the sums of the maps that are asked for during the run; None without these.
         block: that of the model's batch which is recorded in this pass; None if none is.
         is_recorded: whether a pass was recorded since the scheduler was last called.
@@ -94,6 +97,8 @@ class Record:
 
     tables: Sequence[TokenTable]
     sums: RecordSums
+    latent: GridShape
+    grid: GridShape | None = None
     current: RecordSums | None = None
     block: int | None = None
     is_recorded: bool = False
@@ -180,7 +185,7 @@ class Recorder:
     ) -> Record:
         kinds: list[TokenKind] = ["start", "text", "end"]
         if self._spec.tokens == "all":
-            kinds.append("pad")
+            kinds.extend(("image", "pad"))
         positions = {n: table.positions(*kinds) for n, table in enumerate(tables)}
         keep = set(self._spec.keep)
         if self.skipping:  # they are averaged when it is known at which steps each ran
@@ -189,10 +194,18 @@ class Recorder:
         if name == "outputs":  # an output has all heads
             keep.discard("head")
             refined = None
+        latent = self.call.latent
+        own = None
+        if isinstance(name, int):
+            own = self.call.references[name]
+            side = self.call.family.latent_multiple
+            latent = (side * own[0], side * own[1])
+            refined = None
         # On the latent's grid layers would be resized twice.
-        w, h = cells(self.call.latent)
+        w, h = cells(latent)
         means = AttentionAccumulator(frozenset(keep), (h, w))
-        return Record(tables, RecordSums(positions, means, refined, self._of_text))
+        sums = RecordSums(positions, means, refined, self._of_text)
+        return Record(tables, sums, latent, own)
 
     def _read_concepts(self, layers: Mapping[str, Any]) -> None:
         family = self.call.family
@@ -219,7 +232,9 @@ class Recorder:
             by_layer = "layer" in sums.keep
             of_layer: list[int] = []
             for name, heads in call.heads.items():
-                grid = call.grids[name] if by_layer else sums.mean_grid
+                grid = sums.mean_grid
+                if by_layer:
+                    grid = record.grid or call.grids[name]
                 of_layer.append(math.prod(grid) * (heads if "head" in sums.keep else 1))
             steps = call.schedule.count if "step" in sums.keep else 1
             tokens = sum(map(len, record.sums.tokens.values()))
@@ -252,7 +267,7 @@ class Recorder:
         for name, record in self.records.items():
             for sums in record.all_sums:
                 sums.begin_pass(passes)
-            branch = name if name == "negative" else "conditional"
+            branch = "negative" if name == "negative" else "conditional"
             record.block = next(iter(call.blocks.get(branch, ())), None)
             if record.block is None:
                 continue
@@ -279,9 +294,12 @@ class Recorder:
             first = record.block * self.call.images
             if name != "concepts":
                 record.ran[event.layer, event.site.step] += 1
+                seen = event
+                if record.grid is not None:
+                    seen = event.of_reference(int(name), record.grid)
                 for sums in record.all_sums:
                     for image in sums.tokens:
-                        sums.add(image, event, first + image)
+                        sums.add(image, seen, first + image)
             elif self._streams is not None:
                 self._streams.keep(event)
             elif self._concept_keys is not None:
@@ -306,7 +324,7 @@ class Recorder:
             block,
             arguments,
             processor,
-            positions=math.prod(call.grids[name]),
+            grids=[call.grids[name], *call.references],
             first=record.block * call.images,
             of_text=self._of_text,
         )
@@ -445,7 +463,7 @@ class Recorder:
         record.sums.compute()
         layers, arrays = self._means(record, image)
         refined = record.sums.refined
-        h, w = call.latent
+        h, w = record.latent
         side = call.family.cell_side
         similar = self.records.get("outputs") if name == "concepts" else None
         outputs: tuple[np.ndarray, ...] = ()
@@ -458,7 +476,7 @@ class Recorder:
             timesteps=tuple(record.timesteps.values()),
             positions=tuple(record.sums.tokens[image]),
             table=record.tables[image],
-            latent=call.latent,
+            latent=record.latent,
             size=(w * side, h * side),
             refined=None if refined is None else refined.value(image),
             share_of=self._spec.share_of if call.family.is_joint else None,
@@ -484,7 +502,8 @@ class Recorder:
         for layer in names:
             means = sums.mean(image, layer, steps)
             if layer and "layer" not in keep:
-                flat = regrid(means.flatten(0, 1), call.grids[layer], sums.mean_grid)
+                grid = record.grid or call.grids[layer]
+                flat = regrid(means.flatten(0, 1), grid, sums.mean_grid)
                 means = flat.unflatten(0, means.shape[:2])
             tensors.append(means)
         arrays = copied(tensors)
@@ -495,7 +514,7 @@ class Recorder:
                     "the latents do: load the model with dtype 'float32' if it overflows"
                 )
         if "layer" in keep:
-            return tuple(map(call.layer, names)), arrays
+            return tuple(call.layer(name, record.grid) for name in names), arrays
         mean = np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]
         heads = max(call.heads.values())
         return (Layer(AVERAGED, heads, sums.mean_grid),), [mean]
@@ -508,6 +527,8 @@ def _tables(call: Call, spec: RecordingSpec) -> dict[RecordName, Sequence[TokenT
     tables: dict[RecordName, Sequence[TokenTable]] = {}
     if "conditional" in spec.branches:
         tables["conditional"] = encoding.conditional.tables
+        for number in range(len(call.references)):
+            tables[number] = encoding.conditional.tables
     if "negative" in spec.branches:
         if encoding.negative is None:
             raise TraceError(

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from heedmap.backends import base, prompts, registry, tap
-from heedmap.backends.base import GridShape, Pipeline
+from heedmap.backends.base import Arguments, Pipeline
 from heedmap.backends.joint import JointFamily
 from heedmap.backends.noise_levels import predicted
 from heedmap.backends.prompts import Encoding
@@ -106,7 +106,8 @@ def trace(
 
     Returns:
         A context manager. `maps`, `negative_maps`, `concept_maps`, the `recordings` of each and
-        `steps` can be read during and after the `with` block.
+        `steps` can be read during and after the `with` block; and of reference images, such as
+        Flux Kontext's, `reference_maps`.
 
     Raises:
         ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known, or a
@@ -291,6 +292,22 @@ class Trace:
     def concept_maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of the concepts, each one word, of each image."""
         return tuple(map(HeatMaps, self.concept_recordings))
+
+    @property
+    def reference_recordings(self) -> tuple[tuple[Recording, ...], ...]:
+        """The recordings of the reference images of each image."""
+        images: list[tuple[Recording, ...]] = []
+        for recorder in self._done():
+            numbers = [name for name in recorder.records if isinstance(name, int)]
+            for image in range(recorder.call.images):
+                parts = [recorder.recording(number, image) for number in numbers]
+                images.append(tuple(parts))
+        return tuple(images)
+
+    @property
+    def reference_maps(self) -> tuple[tuple[HeatMaps, ...], ...]:
+        """The heat maps of the reference images of each image: where the words read these."""
+        return tuple(tuple(map(HeatMaps, image)) for image in self.reference_recordings)
 
     @property
     def steps(self) -> int:
@@ -494,9 +511,8 @@ class Trace:
                     "the image has no position of the model: expected a width and a height of "
                     f"{registry.unit(self._pipe)} pixels or more"
                 )
-            latent = self._family.latent(inputs)
             schedule = schedule_of(self._pipe, timestep, error)
-            call = self._start(sample, latent, states, schedule)
+            call = self._start(sample, inputs, states, schedule)
         elif call is None:
             raise TraceError(
                 "the model ran before the pipeline of this trace encoded a prompt: call that very "
@@ -519,7 +535,7 @@ class Trace:
     def _start(
         self,
         sample: Tensor,
-        latent: GridShape,
+        inputs: Arguments,
         states: Tensor,
         schedule: Schedule,
     ) -> Call:
@@ -541,10 +557,11 @@ class Trace:
             self._family,
             encoding,
             schedule,
-            latent,
+            self._family.latent(inputs),
             hooks.layers,
             branches=self._spec.branches,
             frame=self._frame,
+            references=self._family.references(inputs),
         )
         call.check_images(states, sample)
         recorder = Recorder(

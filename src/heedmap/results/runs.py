@@ -70,6 +70,23 @@ class RunFile(ResultFile, frozen=True):
 
 
 @dataclass(frozen=True, eq=False)
+class ReferenceImage:
+    """An image that stood beside the one that was generated, such as that of Flux Kontext.
+
+    Attributes:
+        maps: its heat maps: where its own positions read each word of the prompt.
+        image: the image at the size of its positions; None where it is not known.
+    """
+
+    maps: HeatMaps
+
+    @property
+    def image(self) -> Image.Image | None:
+        """The image at the size of its positions; None where it is not known."""
+        return self.maps.image
+
+
+@dataclass(frozen=True, eq=False)
 class Run(Result):
     """One generated image with its maps, and all settings that generate it again.
 
@@ -77,8 +94,9 @@ class Run(Result):
     or made from an image), `input.png` (an image of yours that was edited), `index.html` (the
     page), `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and
     `negative.safetensors`), `steps.png` (the images of the steps, row by row, if they were kept),
-    `run.json`; and of concepts `concepts.safetensors`, `concepts.png` and
-    `words/concept-<number>-<concept>.png`.
+    `run.json`; of concepts `concepts.safetensors`, `concepts.png` and
+    `words/concept-<number>-<concept>.png`; and of each reference image
+    `reference-<number>.safetensors`, `reference-<number>.png` and `reference-<number>-sheet.png`.
 
     Attributes:
         image: the image, as the pipeline returned it.
@@ -91,6 +109,7 @@ class Run(Result):
         concepts: the heat maps of the concepts, each one word: `run.concepts["sky"]`, and of some
             models `run.concepts.outputs["sky"]`; None without concepts.
         input_image: the image of yours that was edited, as the model saw it; None of other runs.
+        references: the reference images (`run.references[0].maps["hat"]`).
     """
 
     image: Image.Image
@@ -100,6 +119,7 @@ class Run(Result):
     step_pictures: StepPictures | None = None
     concepts: HeatMaps | None = None
     input_image: Image.Image | None = None
+    references: tuple[ReferenceImage, ...] = ()
 
     def __repr__(self) -> str:
         width, height = self.image.size
@@ -231,6 +251,12 @@ class Run(Result):
             parts["concepts.png"] = plots.render(figure)
             for word, image in zip(self.concepts.words, images, strict=False):
                 parts[word_file(word, "concept-")] = image
+        for number, reference in enumerate(self.references):
+            name = f"reference-{number}"
+            parts[f"{name}.safetensors"] = reference.maps.recording
+            parts[f"{name}.png"] = reference.image
+            if overlays:
+                parts[f"{name}-sheet.png"] = reference.maps.sheet()
         count = steps and StepsFile(len(steps.frames), steps.size, steps.shows)
         values = {"settings": settings, "steps": count}
         return parts | json_part(
@@ -273,6 +299,13 @@ class Run(Result):
             )
         if _INPUT in file.files:
             input_image = reading.read_image(folder / _INPUT, size=size)
+        references: list[ReferenceImage] = []
+        while (name := f"reference-{len(references)}") + ".safetensors" in file.files:
+            read = Recording.load(folder / f"{name}.safetensors")
+            picture = None
+            if f"{name}.png" in file.files:
+                picture = reading.read_image(folder / f"{name}.png", size=read.size)
+            references.append(ReferenceImage(HeatMaps(read, picture)))
         return cls(
             image,
             HeatMaps(recording, image),
@@ -281,6 +314,7 @@ class Run(Result):
             steps,
             maps_of(_CONCEPTS),
             input_image,
+            tuple(references),
         )
 
 

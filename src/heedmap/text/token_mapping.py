@@ -3,10 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from heedmap.io.schemas import TokenKind
 from heedmap.text.alignment import WordAlignment
 from heedmap.text.axis import separate
 from heedmap.text.sequences import best_matches, segments
 from heedmap.text.words import TokenTable
+
+_SPECIALS: tuple[TokenKind, ...] = ("start", "image", "end", "pad")
 
 
 def token_shares(
@@ -50,7 +53,8 @@ def replacement(
     - Punctuation between the same two words maps to equal punctuation in order, then the unequal
       ones among them in order, the surplus to the last.
     - The start maps to the start, the end to the end, the j-th padding token to the j-th, and
-      surplus padding to the target's last padding token, or else to its end.
+      surplus padding to the target's last padding token, or else to its end. Tokens of images map
+      in order.
     - Any other token maps where the next token maps that has a place. New punctuation gets nothing.
 
     The words after a swap keep their own source word, also if the swap changes the number of
@@ -58,7 +62,7 @@ def replacement(
     """
     last = target.positions("end")[-1:]
     targets: dict[int, tuple[int, ...]] = {}  # by position of the source
-    for kind in ("start", "end", "pad"):
+    for kind in _SPECIALS:
         after = target.positions(kind)
         if kind == "pad":
             after = after or last
@@ -101,7 +105,7 @@ def refinement(source: TokenTable, target: TokenTable) -> list[int | None]:
     padding keeps its own. The positions ascend.
     """
     columns: list[int | None] = [None] * len(target.tokens)
-    for kind in ("start", "end", "pad"):
+    for kind in _SPECIALS:
         for w, n in zip(source.positions(kind), target.positions(kind), strict=False):
             columns[n] = w
     before = source.positions()

@@ -38,7 +38,8 @@ class Token:
             Several tokens may cover the same characters: an emoji is often three.
         start: first character in the prompt (0 for the specials).
         end: one past the last character (0 for the specials).
-        kind: "text", or the kind of special token; "image" stands for the image's keys.
+        kind: "text", or the kind of special token; "image" for one of a reference image that the
+            text encoder reads. In an explanation the last one stands for the image's keys.
     """
 
     position: Small

@@ -68,6 +68,15 @@ function createEdits({ data, state, runs, ablation, pair, listen, change }) {
   draw({ pair: state.pair });
 }
 
+/** The reference images of the run, or of the last edit, with the heat of each word. */
+function showReferences({ runs }) {
+  const { $, make } = dom;
+  const { references } = runs.at(-1);
+  const pictures = references.map((src, i) => make("img", { src, alt: `Reference image ${i + 1}, and where each word was read in it` }));
+  $("references").hidden = !pictures.length;
+  $("references").append(...pictures);
+}
+
 /** The settings of a run as rows of a table. */
 const settingRows = (() => {
   const NAMES = {
@@ -254,6 +263,7 @@ const pictures = createPictures(model, words);
 createOverview(model, pictures);
 createControls(model, pictures);
 createEdits(model);
+showReferences(model);
 createCommands(model);
 createLink(model);
 pictures.build();

@@ -288,7 +288,7 @@ function createPictures(model, words) {
   const VALUES = {
     "signed weight": "Signed weight: the probability times the word's weight; negative weights give values below 0.",
     probability: "Probability: of all attention here; the rest goes to padding and special tokens.",
-    all: "Probability: of all attention here; the rest goes to the image itself, to padding and special tokens.",
+    all: "Probability: of all attention here; the rest goes to the image itself and to reference images, to padding and special tokens.",
     text: "Probability: of the attention to the text here; the rest goes to padding and special tokens.",
     refined: "Refined: attention averaged over the positions that this one attends to.",
   };
