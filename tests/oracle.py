@@ -26,6 +26,7 @@ from diffusers import (
     DDIMScheduler,
     Flux2Transformer2DModel,
     FluxTransformer2DModel,
+    OvisImageTransformer2DModel,
     QwenImageTransformer2DModel,
     SD3Transformer2DModel,
 )
@@ -265,6 +266,7 @@ JOINT = (
     FluxTransformer2DModel,
     ChromaTransformer2DModel,
     Flux2Transformer2DModel,
+    OvisImageTransformer2DModel,
     QwenImageTransformer2DModel,
     CogView4Transformer2DModel,
 )
@@ -636,6 +638,8 @@ def project(double, states):
     """The text states as the first block is given them."""
     if hasattr(double, "txt_in"):
         return double.txt_in(double.txt_norm(states))
+    if hasattr(double, "context_embedder_norm"):
+        states = double.context_embedder_norm(states)
     if hasattr(double, "context_embedder"):
         return double.context_embedder(states)
     return double.patch_embed.text_proj(states)

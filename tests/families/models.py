@@ -37,6 +37,8 @@ from diffusers import (
     HunyuanDiTPipeline,
     LatentConsistencyModelPipeline,
     LCMScheduler,
+    OvisImagePipeline,
+    OvisImageTransformer2DModel,
     PixArtAlphaPipeline,
     QwenImagePipeline,
     QwenImageTransformer2DModel,
@@ -85,6 +87,7 @@ from transformers import (
     Qwen2_5_VLForConditionalGeneration,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3Model,
     T5Config,
     T5EncoderModel,
 )
@@ -618,6 +621,20 @@ def klein(kind=Flux2KleinPipeline) -> DiffusionPipeline:
     return kind(text_encoder=encoder, tokenizer=letter_qwen(), **parts)
 
 
+def ovis(kind=OvisImagePipeline) -> DiffusionPipeline:
+    """AIDC-AI/Ovis-Image-7B."""
+    torch.manual_seed(16)
+    sizes = {"joint_attention_dim": 16, "out_channels": 16}  # 2048, 64
+    transformer = OvisImageTransformer2DModel(**FLUX | sizes)
+    return kind(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+        vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
+        text_encoder=Qwen3Model(Qwen3Config(**language(16, 2))).eval(),
+        tokenizer=letter_qwen(),
+    )
+
+
 class Processor(ProcessorMixin):
     """A processor around a tokenizer, as Pixtral's, which needs torchvision."""
 
@@ -940,6 +957,7 @@ TABLE: dict[str, Family] = {
     "chroma": joint(chroma, APART, 12, call=SCALE),
     "klein": joint(klein, APART, 24, call=SCALE, negative=False, red=(4, 5)),
     "dev2": joint(dev2, ALONE, 230, negative=False, red=(222, 223)),
+    "ovis": joint(ovis, APART, 24, call=SCALE, red=(2, 3)),
     "qwen": joint(qwen, APART, 12, call=TRUE, red=(1, 2), masks_padding=True),
     "cogview4": joint(cogview4, APART, 16, call=SCALE, red=(11, 12)),
 }  # fmt: skip

@@ -78,7 +78,7 @@ def unguided(family, **more):
     """The arguments of a call without a negative prompt."""
     row = TABLE[family]
     call = {"max_sequence_length": row.call["max_sequence_length"] + 16}
-    if family in ("sd3", "sd35", "chroma", "klein", "cogview4"):
+    if family in ("sd3", "sd35", "chroma", "klein", "ovis", "cogview4"):
         call["guidance_scale"] = 1.0
     return call | {"width": 48, "height": 80} | more
 

@@ -121,7 +121,7 @@ def test_weights_and_edits_equal_the_definition(load, family):
 
 @pytest.mark.parametrize(
     "family",
-    ["sd1", "sigma", "hunyuan", "sd3", "sd35", "flux", "chroma", "klein", "qwen", "cogview4"],
+    ["sd1", "sigma", "hunyuan", *models.JOINT],
 )
 def test_a_rule_that_changes_nothing_gives_the_plain_image(load, family):
     row, pipe, prompts = TABLE[family], load(family), ["a red dog at", "at"]
@@ -207,7 +207,7 @@ def confine(p, tokens, strength):
     return (p.log() + bias).softmax(-1)
 
 
-@pytest.mark.parametrize("family", ["sd35", "flux", "chroma", "klein", "qwen", "cogview4"])
+@pytest.mark.parametrize("family", [*models.JOINT])
 def test_rules_of_a_joint_softmax_equal_the_definition(load, family):
     """A bias acts first, then weights; a rule of one's own is given the text alone."""
     row, pipe = TABLE[family], load(family)
@@ -284,7 +284,7 @@ def test_only_restricts_an_edit_of_packed_latents(load, family):
 
 
 @pytest.mark.filterwarnings("ignore:the edit:heedmap.errors.HeedmapWarning")
-@pytest.mark.parametrize("family", ["sd3", "flux", "chroma", "klein", "dev2", "qwen", "cogview4"])
+@pytest.mark.parametrize("family", ["dev2", *models.JOINT])
 def test_words_that_stay_take_the_sources_columns(load, family):
     """Also where the target has more tokens, and where the text is padded in front."""
     row, pipe = TABLE[family], load(family)

@@ -74,7 +74,7 @@ def add_noise(pipe, image: Image.Image, seed: int, timesteps: list[float]) -> li
     return [scheduler.add_noise(clean, *pair) for pair in zip(noises, times, strict=True)]
 
 
-FLOW = ["sd3", "flux", "cogview4"]
+FLOW = ["sd3", "flux", "ovis", "cogview4"]
 
 
 @pytest.mark.parametrize("family", ["sd1", "sd2", "lcm", "sdxl", "sigma", "hunyuan", *FLOW])
@@ -113,7 +113,7 @@ def test_locate_passes_a_control_image_on(load):
 # --- packed latents ---
 
 
-@pytest.mark.parametrize("family", ["flux", "chroma", "klein", "dev2", "qwen", "cogview4"])
+@pytest.mark.parametrize("family", ["flux", "chroma", "klein", "dev2", "ovis", "qwen", "cogview4"])
 def test_latents_are_unpacked_and_packed(load, family):
     pipe, seen, row = load(family), [], TABLE[family]
     assert unit(pipe) == 16 and default_size(pipe) == (64, 64)

@@ -226,6 +226,7 @@ ENCODED = {
     ),
     "chroma": ({"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_attention_mask": 2}),
     "klein": ({"max_sequence_length": 24}, {"prompt_embeds": 0}),
+    "ovis": ({"max_sequence_length": 24, **UNGUIDED}, {"prompt_embeds": 0}),
     "qwen": ({"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_embeds_mask": 1}),
     "cogview4": ({"max_sequence_length": 16, **UNGUIDED}, {"prompt_embeds": 0}),
 }

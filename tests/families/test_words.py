@@ -5,7 +5,7 @@ import pytest
 
 import heedmap as hm
 from families.checking import BOTH, check, check_family, count_passes, paint
-from families.models import TABLE
+from families.models import JOINT, TABLE
 from heedmap.backends import loading
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import HeedmapError, HeedmapWarning, TraceError, TruncatedWordError, WordError
@@ -17,7 +17,7 @@ T5_12 = {"max_sequence_length": 12}
 
 # --- what each tokenizer reads, of the tokenizers alone and in a pipeline ---
 
-READ = ["sdxl", "sigma", "sana", "hunyuan", "sd3", "flux", "chroma", "klein", "qwen", "cogview4"]
+READ = ["sdxl", "sigma", "sana", "hunyuan", *JOINT]
 
 
 @pytest.mark.parametrize("family", READ)
@@ -35,6 +35,7 @@ READERS = {  # the methods by which encoders read a prompt
     "sd3": "_get_t5_prompt_embeds",
     "klein": "_get_qwen3_prompt_embeds",
     "dev2": "_get_mistral_3_small_prompt_embeds",
+    "ovis": "_get_ovis_prompt_embeds",
     "qwen": "_get_qwen_prompt_embeds",
 }
 
@@ -188,7 +189,7 @@ def test_the_template_and_the_padding_stand_around_the_words(load):
     assert table.positions("pad") == tuple(range(17, 24))
 
 
-@pytest.mark.parametrize("family", ["cogview4", "qwen", "klein", "dev2"])
+@pytest.mark.parametrize("family", ["cogview4", "ovis", "qwen", "klein", "dev2"])
 def test_a_prompt_with_words_of_the_template_is_found_in_its_place(load, family):
     pipe, more = load(family), TABLE[family].arguments(steps=1)
     more["max_sequence_length"] += 20

@@ -17,6 +17,7 @@ from heedmap.backends import (
     flux,
     flux2,
     hunyuan,
+    ovis,
     pixart,
     qwen,
     sana,
@@ -38,6 +39,7 @@ FAMILIES: tuple[type[Family], ...] = (
     flux.Flux,
     flux.Chroma,
     flux2.Flux2,
+    ovis.OvisImage,
     qwen.QwenImage,
     cogview4.CogView4,
 )
