@@ -64,6 +64,8 @@ def load(folder, loaded):
             pipe.set_progress_bar_config(disable=True)
         if family in models.JOINT or family == "dev2":
             pipe.default_sample_size = 8  # it is no part of the configuration
+        if family == "longcat":
+            pipe.tokenizer_max_length = 40  # 512
         return pipe
 
     return of

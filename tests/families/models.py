@@ -37,6 +37,8 @@ from diffusers import (
     HunyuanDiTPipeline,
     LatentConsistencyModelPipeline,
     LCMScheduler,
+    LongCatImagePipeline,
+    LongCatImageTransformer2DModel,
     OvisImagePipeline,
     OvisImageTransformer2DModel,
     PixArtAlphaPipeline,
@@ -561,6 +563,19 @@ def language(width: int, layers: int, **more) -> dict[str, object]:
     } | more  # fmt: skip
 
 
+def qwen_vl() -> Qwen2_5_VLForConditionalGeneration:
+    """Qwen/Qwen2.5-VL-7B-Instruct."""
+    rope = {"mrope_section": [1, 1, 2], "rope_type": "default", "rope_theta": 1e6}
+    vision = {
+        "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+        "out_hidden_size": 16,
+    }  # fmt: skip
+    config = Qwen2_5_VLConfig(
+        text_config=language(16, 2, rope_parameters=rope), vision_config=vision
+    )
+    return Qwen2_5_VLForConditionalGeneration(config).eval()
+
+
 def qwen(kind=QwenImagePipeline) -> DiffusionPipeline:
     """Qwen/Qwen-Image."""
     torch.manual_seed(13)
@@ -577,19 +592,11 @@ def qwen(kind=QwenImagePipeline) -> DiffusionPipeline:
         base_dim=4, z_dim=4, num_res_blocks=1,  # 96, 16, 2
         latents_mean=[-0.7, 0.5, 0.1, -0.2], latents_std=[2.8, 1.4, 2.3, 1.6],
     )  # fmt: skip
-    rope = {"mrope_section": [1, 1, 2], "rope_type": "default", "rope_theta": 1e6}
-    vision = {
-        "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
-        "out_hidden_size": 16,
-    }  # fmt: skip
-    text = language(16, 2, rope_parameters=rope)
     return kind(
         transformer=sharpened(transformer),
         scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
         vae=autoencoder.eval(),
-        text_encoder=Qwen2_5_VLForConditionalGeneration(
-            Qwen2_5_VLConfig(text_config=text, vision_config=vision)
-        ).eval(),
+        text_encoder=qwen_vl(),
         tokenizer=letter_qwen(),
     )
 
@@ -633,6 +640,26 @@ def ovis(kind=OvisImagePipeline) -> DiffusionPipeline:
         text_encoder=Qwen3Model(Qwen3Config(**language(16, 2))).eval(),
         tokenizer=letter_qwen(),
     )
+
+
+def longcat(kind=LongCatImagePipeline) -> DiffusionPipeline:
+    """meituan-longcat/LongCat-Image: its pipeline draws 16 channels, whatever the model has."""
+    torch.manual_seed(17)
+    sizes = {"in_channels": 64, "joint_attention_dim": 16}  # 64, 3584
+    return kind(
+        transformer=sharpened(LongCatImageTransformer2DModel(**FLUX | sizes)),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+        vae=vae(scaling_factor=0.3611, shift_factor=0.1159, latent_channels=16),
+        text_encoder=qwen_vl(),
+        tokenizer=letter_qwen(),
+        text_processor=letter_qwen(),
+    )
+
+
+def lengthened(call: dict[str, Any], by: int) -> dict[str, Any]:
+    """A call that reads more tokens of a prompt, where that can be chosen."""
+    name = "max_sequence_length"
+    return call | ({name: call[name] + by} if name in call else {})
 
 
 class Processor(ProcessorMixin):
@@ -896,9 +923,10 @@ LATENT = [(12, 16), (6, 8), (3, 4)]
 CLIP_T5 = (2, 3, 4, 79, 80, 81)
 
 
-def joint(make, layout: tuple[str, ...] | str, length: int, **cells: Any) -> Family:
+def joint(make, layout: tuple[str, ...] | str, length: int | None, **cells: Any) -> Family:
     """The row of a family whose text and image share one softmax, at 48×80 pixels."""
-    call = {"max_sequence_length": length, **cells.pop("call", {})}
+    call = {"max_sequence_length": length} if length else {}
+    call |= cells.pop("call", {})
     return Family(make, [(5, 3)], layout, call, size=(48, 80), repeats=2, is_joint=True, **cells)
 
 
@@ -958,6 +986,9 @@ TABLE: dict[str, Family] = {
     "klein": joint(klein, APART, 24, call=SCALE, negative=False, red=(4, 5)),
     "dev2": joint(dev2, ALONE, 230, negative=False, red=(222, 223)),
     "ovis": joint(ovis, APART, 24, call=SCALE, red=(2, 3)),
+    "longcat": joint(
+        longcat, APART, None, call=SCALE | {"enable_prompt_rewrite": False}, red=(1, 2)
+    ),
     "qwen": joint(qwen, APART, 12, call=TRUE, red=(1, 2), masks_padding=True),
     "cogview4": joint(cogview4, APART, 16, call=SCALE, red=(11, 12)),
 }  # fmt: skip

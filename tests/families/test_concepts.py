@@ -11,7 +11,7 @@ from oracle import assert_probabilities, block_calls, joint_concepts, softmax, t
 
 import heedmap as hm
 from families.checking import WHOLE, assert_restored, paint, state_of
-from families.models import FAMILIES, TABLE
+from families.models import FAMILIES, TABLE, lengthened
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import SelectionError, TraceError
 from heedmap.recording.tracing import trace
@@ -76,10 +76,8 @@ SOUGHT = ["sky", "at sea"]
 
 def unguided(family, **more):
     """The arguments of a call without a negative prompt."""
-    row = TABLE[family]
-    call = {"max_sequence_length": row.call["max_sequence_length"] + 16}
-    if family in ("sd3", "sd35", "chroma", "klein", "ovis", "cogview4"):
-        call["guidance_scale"] = 1.0
+    call = lengthened(TABLE[family].call, 16)
+    call |= {name: 1.0 for name in call if name.endswith("scale")}
     return call | {"width": 48, "height": 80} | more
 
 
@@ -102,9 +100,8 @@ def test_concepts_have_their_share_beside_the_prompt_and_the_similarity_of_outpu
 ):
     """Their tokens have the place of the text's first one, and no mask hides them."""
     pipe, more = load(family), unguided(family, seeds=(1, 2))
-    length = more["max_sequence_length"]
     if is_masked:
-        more["joint_attention_kwargs"] = regional(length, 15)
+        more["joint_attention_kwargs"] = regional(more["max_sequence_length"], 15)
     with block_calls(pipe) as (calls, texts):
         bare = paint(pipe, prompt=PROMPTS, **more)
     before = state_of(pipe)
@@ -118,7 +115,7 @@ def test_concepts_have_their_share_beside_the_prompt_and_the_similarity_of_outpu
         paint(pipe, prompt=asking, steps=1, **more)
     read = states[0]
     for image, recording in enumerate(traced.concept_recordings):
-        table = prompt_table(pipe, asking[image], {"max_sequence_length": length})
+        table = prompt_table(pipe, asking[image], more)
         # CogView 4 pads the shorter prompt of a batch in front.
         shift = read.shape[1] - len(table.tokens) if family == "cogview4" else 0
         own = [[n + shift for n in table.find(one) if table.tokens[n].start < 15] for one in SOUGHT]

@@ -39,10 +39,11 @@ class Flux(PackedFamily):
         Raises:
             TraceError: if other positions stand beside those of the image.
         """
-        last = inputs["img_ids"].flatten(0, -2).amax(dim=0).tolist()
-        h = int(last[1]) + 1
-        w = int(last[2]) + 1
-        return self.checked_latent(h, w, inputs, references=last[0] > 0)
+        places = inputs["img_ids"].flatten(0, -2)
+        span = (places.amax(dim=0) - places.amin(dim=0)).tolist()
+        h = int(span[1]) + 1
+        w = int(span[2]) + 1
+        return self.checked_latent(h, w, inputs, references=span[0] > 0)
 
     def with_text(
         self,

@@ -17,6 +17,7 @@ from heedmap.backends import (
     flux,
     flux2,
     hunyuan,
+    longcat,
     ovis,
     pixart,
     qwen,
@@ -40,6 +41,7 @@ FAMILIES: tuple[type[Family], ...] = (
     flux.Chroma,
     flux2.Flux2,
     ovis.OvisImage,
+    longcat.LongCatImage,
     qwen.QwenImage,
     cogview4.CogView4,
 )

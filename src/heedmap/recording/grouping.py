@@ -210,7 +210,7 @@ class RecordSums:
 def _size(row: RowAttention, tokens: int) -> int:
     heads, positions, _ = row.query.shape
     count = row.text_keys.shape[1] if row.log_sum is None else tokens
-    return heads * positions * count
+    return heads * positions * max(count, 1)
 
 
 def _shape(layer: _Layer) -> tuple[object, ...]:

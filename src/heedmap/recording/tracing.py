@@ -569,9 +569,9 @@ class Trace:
         if self._steered not in (None, texts):
             raise ArgumentError(
                 f"the weights and edits are for {quoted(self._steered)}, and the model reads "
-                f"{quoted(texts)}: leave out what changes the prompt (such as prompt_2 and "
-                "caption_upsample_temperature), or pass edits to hm.generate, which find words in "
-                "what is read"
+                f"{quoted(texts)}: leave out what changes the prompt (such as prompt_2, "
+                "caption_upsample_temperature and enable_prompt_rewrite), or pass edits to "
+                "hm.generate, which find words in what is read"
             )
 
     def _make_rules(self, call: Call, encoding: Encoding) -> None:
