@@ -185,7 +185,7 @@ def test_a_quoted_text_is_read_letter_by_letter(load):
         paint(pipe, prompt="a house of 'a house'", **more)
     table = recorder.recordings[0].table
     texts = [" ".join(table.tokens[n].text for n in word.tokens) for word in table.words]
-    assert texts == ["a", "ho use", "o f", "a", "h o u s e"]
+    assert texts == ["a", "ho use", "of", "a", "h o u s e"]
     with pytest.raises(TraceError, match="apostrophes"):
         prompt_table(pipe, "it's Tom's")
 
