@@ -21,6 +21,7 @@ from functools import partial
 import numpy as np
 import torch
 from diffusers import (
+    BriaTransformer2DModel,
     ChromaTransformer2DModel,
     CogView4Transformer2DModel,
     DDIMScheduler,
@@ -265,6 +266,7 @@ def confined(
 JOINT = (
     SD3Transformer2DModel,
     FluxTransformer2DModel,
+    BriaTransformer2DModel,
     ChromaTransformer2DModel,
     Flux2Transformer2DModel,
     LongCatImageTransformer2DModel,

@@ -63,7 +63,8 @@ def load(folder, loaded):
             pipe = kind.from_pretrained(folder(family), **arguments)
             pipe.set_progress_bar_config(disable=True)
         if family in models.JOINT or family == "dev2":
-            pipe.default_sample_size = 8  # it is no part of the configuration
+            # It is no part of the configuration; Bria's is of two cells.
+            pipe.default_sample_size = 4 if family == "bria" else 8
         if family == "longcat":
             pipe.tokenizer_max_length = 40  # 512
         return pipe

@@ -18,6 +18,8 @@ from diffusers import (
     AutoencoderKL,
     AutoencoderKLFlux2,
     AutoencoderKLQwenImage,
+    BriaPipeline,
+    BriaTransformer2DModel,
     ChromaPipeline,
     ChromaTransformer2DModel,
     CogView4Pipeline,
@@ -552,6 +554,18 @@ def chroma(kind=ChromaPipeline) -> DiffusionPipeline:
     )
 
 
+def bria(kind=BriaPipeline) -> DiffusionPipeline:
+    """briaai/BRIA-3.2: its transformer is given the timestep as it is."""
+    torch.manual_seed(18)
+    return kind(
+        transformer=sharpened(BriaTransformer2DModel(**FLUX)),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
+        vae=vae(scaling_factor=0.13025),
+        text_encoder=t5_encoder(24),
+        tokenizer=letter_t5(),
+    )
+
+
 def language(width: int, layers: int, **more) -> dict[str, object]:
     """A small configuration of a language model that reads `letter_qwen`."""
     words = letter_qwen()
@@ -983,6 +997,7 @@ TABLE: dict[str, Family] = {
     "flux": joint(flux, APART, 12, call=TRUE),
     "schnell": joint(schnell, ALONE, 12, negative=False),
     "chroma": joint(chroma, APART, 12, call=SCALE),
+    "bria": joint(bria, GUIDED, 12, call=SCALE),
     "klein": joint(klein, APART, 24, call=SCALE, negative=False, red=(4, 5)),
     "dev2": joint(dev2, ALONE, 230, negative=False, red=(222, 223)),
     "ovis": joint(ovis, APART, 24, call=SCALE, red=(2, 3)),

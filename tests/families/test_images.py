@@ -113,7 +113,9 @@ def test_locate_passes_a_control_image_on(load):
 # --- packed latents ---
 
 
-@pytest.mark.parametrize("family", ["flux", "chroma", "klein", "dev2", "ovis", "qwen", "cogview4"])
+@pytest.mark.parametrize(
+    "family", ["flux", "chroma", "bria", "klein", "dev2", "ovis", "qwen", "cogview4"]
+)
 def test_latents_are_unpacked_and_packed(load, family):
     pipe, seen, row = load(family), [], TABLE[family]
     assert unit(pipe) == 16 and default_size(pipe) == (64, 64)

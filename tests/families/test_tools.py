@@ -100,7 +100,10 @@ HALF = [
     *[("sd1", torch.bfloat16), ("sd2", torch.float16), ("sdxl", torch.float16)],
     *[("sigma", torch.bfloat16), ("sana", torch.bfloat16), ("sana15", torch.float16)],
     *[("hunyuan", torch.bfloat16), ("sd3", torch.bfloat16), ("sd35", torch.float16)],
-    *[(family, torch.bfloat16) for family in ("flux", "chroma", "klein", "ovis", "longcat")],
+    *[
+        (family, torch.bfloat16)
+        for family in ("flux", "chroma", "bria", "klein", "ovis", "longcat")
+    ],
     *[(family, torch.bfloat16) for family in ("qwen", "cogview4")],
     ("flux", torch.float16),
 ]

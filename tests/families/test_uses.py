@@ -225,6 +225,7 @@ ENCODED = {
         {"prompt_embeds": 0, "pooled_prompt_embeds": 1},
     ),
     "chroma": ({"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_attention_mask": 2}),
+    "bria": ({"max_sequence_length": 12, **UNGUIDED}, {"prompt_embeds": 0}),
     "klein": ({"max_sequence_length": 24}, {"prompt_embeds": 0}),
     "ovis": ({"max_sequence_length": 24, **UNGUIDED}, {"prompt_embeds": 0}),
     "qwen": ({"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_embeds_mask": 1}),

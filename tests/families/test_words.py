@@ -33,6 +33,7 @@ def test_models_are_read_with_and_without_their_weights(folder, family):
 
 READERS = {  # the methods by which encoders read a prompt
     "sd3": "_get_t5_prompt_embeds",
+    "bria": "_get_t5_prompt_embeds",
     "klein": "_get_qwen3_prompt_embeds",
     "dev2": "_get_mistral_3_small_prompt_embeds",
     "ovis": "_get_ovis_prompt_embeds",

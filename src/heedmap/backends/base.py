@@ -69,6 +69,7 @@ class Family(ABC):
             of the prompt's mask in the result of `encode_prompt`; -1 if they are not there.
         prompt_arguments: the arguments of a call that hold for the prompt, not the negative one.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
+        needed_parts: parts beside the tokenizers without which a pipeline cannot be made.
     """
 
     description: str
@@ -88,6 +89,7 @@ class Family(ABC):
     encoded_places = (0, 1, -1)
     prompt_arguments: tuple[str, ...] = ()
     negative_guidance = "a guidance"
+    needed_parts: tuple[str, ...] = ()
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe

@@ -169,10 +169,12 @@ class EncodingCall:
                 )
         if which == "negative_prompt":
             arguments = {**arguments, **dict.fromkeys(family.prompt_arguments)}
+        first = call * len(texts)
         for record in self.records:
+            rows = list(chain(*record.ids))[first : first + len(texts)]
             # A negative prompt of zeros is read by no encoder.
-            if call < len(record.ids):
-                _check_ids(family, record, texts, record.ids[call], arguments)
+            if rows or (record.ids and any(texts)):
+                _check_ids(family, record, texts, rows, arguments)
         return [family.whole_table(text, arguments) for text in texts]
 
 
@@ -184,12 +186,12 @@ def _check_ids(
     arguments: Arguments,
 ) -> None:
     """Raise a TraceError unless an encoder read these texts, at the positions of their labels."""
-    places = family.axis_places(len(ids[0]), arguments)
     is_read = len(ids) == len(texts)
     for text, row in zip(texts, ids, strict=False):
         table = family.table(record.tokenizer, text, arguments)
         first = family.table(record.first, text, arguments)
         is_read = is_read and table.words == first.words
+        places = family.axis_places(len(row), arguments)
         is_read = is_read and _is_read(family, table, [row[place] for place in places])
     if not is_read:
         raise TraceError(

@@ -13,6 +13,7 @@ from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
 from heedmap.backends import (
+    bria,
     cogview4,
     flux,
     flux2,
@@ -42,6 +43,7 @@ FAMILIES: tuple[type[Family], ...] = (
     flux2.Flux2,
     ovis.OvisImage,
     longcat.LongCatImage,
+    bria.Bria,
     qwen.QwenImage,
     cogview4.CogView4,
 )
@@ -236,7 +238,8 @@ def default_size(pipe: Any) -> tuple[int, int]:
     if isinstance(cells, int):
         cells = (cells, cells)
     h, w = cells
-    return w * family.cell_side, h * family.cell_side
+    side = getattr(pipe, "vae_scale_factor", family.cell_side)
+    return w * side, h * side
 
 
 def unit(pipe: Any) -> int:
