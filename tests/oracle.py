@@ -21,6 +21,7 @@ from functools import partial
 import numpy as np
 import torch
 from diffusers import (
+    BriaFiboTransformer2DModel,
     BriaTransformer2DModel,
     ChromaTransformer2DModel,
     CogView4Transformer2DModel,
@@ -266,6 +267,7 @@ def confined(
 JOINT = (
     SD3Transformer2DModel,
     FluxTransformer2DModel,
+    BriaFiboTransformer2DModel,
     BriaTransformer2DModel,
     ChromaTransformer2DModel,
     Flux2Transformer2DModel,

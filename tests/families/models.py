@@ -18,6 +18,9 @@ from diffusers import (
     AutoencoderKL,
     AutoencoderKLFlux2,
     AutoencoderKLQwenImage,
+    AutoencoderKLWan,
+    BriaFiboPipeline,
+    BriaFiboTransformer2DModel,
     BriaPipeline,
     BriaTransformer2DModel,
     ChromaPipeline,
@@ -92,6 +95,8 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3Model,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
     T5Config,
     T5EncoderModel,
 )
@@ -566,6 +571,24 @@ def bria(kind=BriaPipeline) -> DiffusionPipeline:
     )
 
 
+def fibo(kind=BriaFiboPipeline) -> DiffusionPipeline:
+    """briaai/FIBO: each block reads a layer of the language model."""
+    torch.manual_seed(19)
+    sizes = {"in_channels": 4, "joint_attention_dim": 32, "text_encoder_dim": 16}  # 48, 4096, 2048
+    autoencoder = AutoencoderKLWan(
+        base_dim=4, z_dim=4, num_res_blocks=1, patch_size=2, in_channels=12, out_channels=12,
+        latents_mean=[-0.7, 0.5, 0.1, -0.2], latents_std=[2.8, 1.4, 2.3, 1.6],
+    )  # fmt: skip
+    config = SmolLM3Config(**language(16, 5) | {"vocab_size": 128001})
+    return kind(
+        transformer=sharpened(BriaFiboTransformer2DModel(**FLUX | sizes)),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+        vae=autoencoder.eval(),
+        text_encoder=SmolLM3ForCausalLM(config).eval(),
+        tokenizer=letter_qwen(),
+    )
+
+
 def language(width: int, layers: int, **more) -> dict[str, object]:
     """A small configuration of a language model that reads `letter_qwen`."""
     words = letter_qwen()
@@ -998,6 +1021,9 @@ TABLE: dict[str, Family] = {
     "schnell": joint(schnell, ALONE, 12, negative=False),
     "chroma": joint(chroma, APART, 12, call=SCALE),
     "bria": joint(bria, GUIDED, 12, call=SCALE),
+    "fibo": joint(
+        fibo, GUIDED, 12, call=SCALE, red=(1, 2), masks_padding=True
+    ),
     "klein": joint(klein, APART, 24, call=SCALE, negative=False, red=(4, 5)),
     "dev2": joint(dev2, ALONE, 230, negative=False, red=(222, 223)),
     "ovis": joint(ovis, APART, 24, call=SCALE, red=(2, 3)),

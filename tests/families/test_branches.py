@@ -121,7 +121,12 @@ def words(count, letters="bcdefghij"):
 
 @pytest.mark.parametrize(
     ("family", "count", "other"),
-    [*[("cogview4", *pair) for pair in LENGTHS], ("flux", 17, 1), ("qwen", 17, 1)],
+    [
+        *[("cogview4", *pair) for pair in LENGTHS],
+        *[("fibo", *pair) for pair in ((17, 1), (1, 17))],
+        ("flux", 17, 1),
+        ("qwen", 17, 1),
+    ],
 )
 def test_branches_of_unlike_length_are_told_apart(load, family, count, other):
     """On both sides of the multiples of 16 tokens to which CogView 4 pads each by itself."""

@@ -11,9 +11,9 @@ from oracle import assert_probabilities, block_calls, joint_concepts, softmax, t
 
 import heedmap as hm
 from families.checking import WHOLE, assert_restored, paint, state_of
-from families.models import FAMILIES, TABLE, lengthened
+from families.models import FAMILIES, JOINT, TABLE, lengthened
 from heedmap.backends.prompts import prompt_table
-from heedmap.errors import SelectionError, TraceError
+from heedmap.errors import ArgumentError, SelectionError, TraceError
 from heedmap.recording.tracing import trace
 
 PROMPTS = ["a red house", "a cat"]
@@ -91,7 +91,7 @@ def regional(tokens: int, positions: int) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("family", "is_masked"),
     [
-        *((name, False) for name, row in TABLE.items() if row.is_joint and name != "schnell"),
+        *((name, False) for name in ("dev2", *JOINT) if name not in ("schnell", "fibo")),
         ("flux", True),
     ],
 )
@@ -186,6 +186,11 @@ def test_a_pipeline_without_encoders_refuses_concepts(load):
     pipe.text_encoder = None
     with pytest.raises(TraceError), trace(pipe, concepts=["sky"]):
         paint(pipe, prompt_embeds=states, steps=1, guidance_scale=1.0)
+
+
+def test_concepts_are_refused_where_each_block_has_a_text_of_its_own(load):
+    with pytest.raises(ArgumentError, match="not yet supported"):
+        hm.generate(load("fibo"), "at", seed=1, steps=1, concepts=["sky"])
 
 
 def test_concepts_are_refused_where_layers_are_skipped(load):

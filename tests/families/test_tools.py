@@ -102,7 +102,7 @@ HALF = [
     *[("hunyuan", torch.bfloat16), ("sd3", torch.bfloat16), ("sd35", torch.float16)],
     *[
         (family, torch.bfloat16)
-        for family in ("flux", "chroma", "bria", "klein", "ovis", "longcat")
+        for family in ("flux", "chroma", "bria", "fibo", "klein", "ovis", "longcat")
     ],
     *[(family, torch.bfloat16) for family in ("qwen", "cogview4")],
     ("flux", torch.float16),

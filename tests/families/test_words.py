@@ -34,6 +34,7 @@ def test_models_are_read_with_and_without_their_weights(folder, family):
 READERS = {  # the methods by which encoders read a prompt
     "sd3": "_get_t5_prompt_embeds",
     "bria": "_get_t5_prompt_embeds",
+    "fibo": "get_prompt_embeds",
     "klein": "_get_qwen3_prompt_embeds",
     "dev2": "_get_mistral_3_small_prompt_embeds",
     "ovis": "_get_ovis_prompt_embeds",
@@ -213,7 +214,7 @@ def test_the_template_and_the_padding_stand_around_the_words(load):
     assert table.positions("pad") == tuple(range(17, 24))
 
 
-@pytest.mark.parametrize("family", ["cogview4", "longcat", "ovis", "qwen", "klein", "dev2"])
+@pytest.mark.parametrize("family", ["cogview4", "fibo", "longcat", "ovis", "qwen", "klein", "dev2"])
 def test_a_prompt_with_words_of_the_template_is_found_in_its_place(load, family):
     pipe, more = load(family), lengthened(TABLE[family].arguments(steps=1), 20)
     for prompt in ("user", "the image user", "{} a", "\n\na", "Grüße 🏠"):

@@ -61,6 +61,7 @@ class Family(ABC):
             "text_encoder_2".
         pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
             "" where they are not.
+        pads_branches_alike: whether they are padded to the longest of the negative prompts, too.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         runs_negative_apart: whether a pass of its own runs on it.
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
@@ -69,6 +70,7 @@ class Family(ABC):
             of the prompt's mask in the result of `encode_prompt`; -1 if they are not there.
         prompt_arguments: the arguments of a call that hold for the prompt, not the negative one.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
+        concepts_refusal: why concepts beside the prompt cannot be recorded; "" where they can.
         needed_parts: parts beside the tokenizers without which a pipeline cannot be made.
     """
 
@@ -83,12 +85,14 @@ class Family(ABC):
     windows: Mapping[EditPurpose | None, tuple[float, float]] = DEFAULT_WINDOWS
     sequences: tuple[tuple[str, ...], ...] = (("tokenizer", "tokenizer_2"),)
     pads_to_longest: Literal["", "left", "right"] = ""
+    pads_branches_alike = False
     encodes_negative_apart = False
     runs_negative_apart = False
     encoding_calls = 1
     encoded_places = (0, 1, -1)
     prompt_arguments: tuple[str, ...] = ()
     negative_guidance = "a guidance"
+    concepts_refusal = ""
     needed_parts: tuple[str, ...] = ()
 
     def __init__(self, pipe: Any) -> None:

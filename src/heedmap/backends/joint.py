@@ -144,7 +144,8 @@ class PackedFamily(JointFamily):
                 f"{type(self.pipe).__name__} gives its model {positions} positions for an image of "
                 f"{h}×{w}: expected those of the image alone"
             )
-        return 2 * h, 2 * w
+        cells = self.latent_multiple
+        return cells * h, cells * w
 
     def pack(self, latents: Tensor) -> Tensor:
         """Return latents (B, C, h, w) as the pipeline packs them."""

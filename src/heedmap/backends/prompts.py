@@ -537,7 +537,9 @@ def _fit_tables(
     """Return tables padded as their batch; TraceError unless text states (B, K, C) are theirs."""
     rows, tokens = states.shape[:2]
     side = family.pads_to_longest
-    if side and max(len(table.tokens) for table in tables) == tokens:
+    longest = max(len(table.tokens) for table in tables)
+    is_shorter = family.pads_branches_alike and longest < tokens
+    if side and (is_shorter or longest == tokens):
         in_front = side == "left"
         tables = [padded(table, tokens, in_front=in_front) for table in tables]
     lengths = {len(table.tokens) for table in tables}

@@ -44,6 +44,7 @@ FAMILIES: tuple[type[Family], ...] = (
     ovis.OvisImage,
     longcat.LongCatImage,
     bria.Bria,
+    bria.BriaFibo,
     qwen.QwenImage,
     cogview4.CogView4,
 )
@@ -77,6 +78,7 @@ UNSERVED = {
             "QwenImageEditPlusPipeline",
             "QwenImageEditInpaintPipeline",
             "LongCatImageEditPipeline",
+            "BriaFiboEditPipeline",
         ],
         "puts the positions of an image of yours beside those of the image that it draws",
     ),

@@ -227,6 +227,8 @@ class Trace:
         spec = spec or RecordingSpec()
         self._pipe = pipe
         self._family = registry.check_served(pipe)
+        if spec.concepts and self._family.concepts_refusal:
+            raise ArgumentError(self._family.concepts_refusal)
         self._spec = spec
         self._edits = edits
         self._steered = steered
