@@ -21,6 +21,7 @@ from functools import partial
 import numpy as np
 import torch
 from diffusers import (
+    AuraFlowTransformer2DModel,
     BriaFiboTransformer2DModel,
     BriaTransformer2DModel,
     ChromaTransformer2DModel,
@@ -275,8 +276,14 @@ JOINT = (
     OvisImageTransformer2DModel,
     QwenImageTransformer2DModel,
     CogView4Transformer2DModel,
+    AuraFlowTransformer2DModel,
 )
 PARTS = ("query", "key", "value", "attn_mask")
+
+
+def registers(model: nn.Module) -> int:
+    """How many states of its own a model puts in front of its text."""
+    return model.register_tokens.shape[1] if hasattr(model, "register_tokens") else 0
 
 
 class Kernel(TorchFunctionMode):
@@ -381,7 +388,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
     def begin(_, args, kwargs):
         passes[0] += 1
         if is_joint:
-            tokens[0] = kwargs["encoder_hidden_states"].shape[1]
+            tokens[0] = kwargs["encoder_hidden_states"].shape[1] + registers(model)
 
     @torch.no_grad()
     def after(name, layer, args, kwargs, output):
@@ -621,7 +628,8 @@ def block_calls(pipe):
     calls, texts, handles = [], [], []
 
     def begin(_, args, kwargs):
-        texts.append(kwargs["encoder_hidden_states"])
+        states = kwargs["encoder_hidden_states"]
+        texts.append(pad(states, (0, 0, registers(model), 0)))
 
     def keep(block, args, kwargs, name):
         given = inspect.signature(block.forward).bind(*args, **kwargs).arguments
@@ -630,7 +638,7 @@ def block_calls(pipe):
     model = denoiser(pipe)
     handles.append(model.register_forward_pre_hook(begin, with_kwargs=True))
     for name, block in model.named_modules():
-        if re.fullmatch(r"(single_)?transformer_blocks\.\d+", name):
+        if re.fullmatch(r"(single_|joint_)?transformer_blocks\.\d+", name):
             hook = partial(keep, name=name)
             handles.append(block.register_forward_pre_hook(hook, with_kwargs=True))
     try:
@@ -681,7 +689,7 @@ def replace_text(given, concepts, tokens, family):
     if family == "qwen":
         image, text = given["image_rotary_emb"]
         given["image_rotary_emb"] = image, text[:1].repeat(count, 1)
-    elif family not in ("sd3", "sd35", "cogview4"):
+    elif "image_rotary_emb" in given and family != "cogview4":
         given["image_rotary_emb"] = tuple(
             torch.cat([one[:1].repeat(count, 1), one[tokens:]]) for one in given["image_rotary_emb"]
         )

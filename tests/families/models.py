@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 from diffusers import (
+    AuraFlowPipeline,
+    AuraFlowTransformer2DModel,
     AutoencoderDC,
     AutoencoderKL,
     AutoencoderKLFlux2,
@@ -763,6 +765,29 @@ def cogview4(kind=CogView4Pipeline) -> DiffusionPipeline:
     )
 
 
+def aura(kind=AuraFlowPipeline) -> DiffusionPipeline:
+    """fal/AuraFlow-v0.3: registers stand in front of the text."""
+    torch.manual_seed(20)
+    transformer = AuraFlowTransformer2DModel(
+        sample_size=8,  # 64
+        num_mmdit_layers=2,  # 4
+        num_single_dit_layers=2,  # 32
+        attention_head_dim=16,  # 256
+        num_attention_heads=3,  # 12
+        joint_attention_dim=24,  # 2048
+        caption_projection_dim=48,  # 3072
+        pos_embed_max_size=144,  # 9216
+    )
+    torch.nn.init.normal_(transformer.register_tokens)
+    return kind(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=1.73),
+        vae=vae(scaling_factor=0.13025),
+        text_encoder=t5_encoder(24),
+        tokenizer=letter_t5(),
+    )
+
+
 class OneLayer(UNet2DConditionModel):
     """Of its layers one cross-attention alone runs: a pass is cheap, to run and to compile.
 
@@ -1031,6 +1056,7 @@ TABLE: dict[str, Family] = {
         longcat, APART, None, call=SCALE | {"enable_prompt_rewrite": False}, red=(1, 2)
     ),
     "qwen": joint(qwen, APART, 12, call=TRUE, red=(1, 2), masks_padding=True),
+    "aura": joint(aura, GUIDED, 12, call=SCALE, red=(10, 11, 12)),
     "cogview4": joint(cogview4, APART, 16, call=SCALE, red=(11, 12)),
 }  # fmt: skip
 FAMILIES = {name: row.make for name, row in TABLE.items() if not row.is_joint}

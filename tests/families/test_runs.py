@@ -52,7 +52,7 @@ def test_a_run_is_saved_read_back_and_repeated(load, family, tmp_path):
 DOUBLE, FOUR = {"double": 2, "single": 2}, {"early": 2, "middle": 1, "late": 1}
 THREE = {"early": 1, "middle": 1, "late": 1}
 GROUPS = {"sd3": FOUR, "qwen": THREE, "cogview4": THREE}
-GROUPS |= dict.fromkeys(("bria", "fibo", "flux", "klein", "longcat", "ovis"), DOUBLE)
+GROUPS |= dict.fromkeys(("aura", "bria", "fibo", "flux", "klein", "longcat", "ovis"), DOUBLE)
 
 
 @pytest.mark.parametrize("family", GROUPS)

@@ -13,6 +13,7 @@ from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
 from heedmap.backends import (
+    aura_flow,
     bria,
     cogview4,
     flux,
@@ -47,6 +48,7 @@ FAMILIES: tuple[type[Family], ...] = (
     bria.BriaFibo,
     qwen.QwenImage,
     cogview4.CogView4,
+    aura_flow.AuraFlow,
 )
 UNSERVED = {
     "ModularPipeline": "encodes its prompt inside its blocks, where heedmap cannot see it",
