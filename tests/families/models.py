@@ -561,34 +561,34 @@ def chroma(kind=ChromaPipeline) -> DiffusionPipeline:
     )
 
 
-def bria(kind=BriaPipeline) -> DiffusionPipeline:
+def shaped(kind: type, seed: int, model: type, **parts) -> DiffusionPipeline:
+    """A pipeline around a transformer with the shape of Flux, of these sizes and parts."""
+    torch.manual_seed(seed)
+    transformer = sharpened(model(**FLUX | parts.pop("sizes", {})))
+    default = {
+        "scheduler": FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+        "vae": vae(scaling_factor=0.3611, latent_channels=transformer.config.in_channels // 4),
+        "tokenizer": letter_qwen(),
+    }
+    return kind(transformer=transformer, **default | parts)
+
+
+def bria() -> DiffusionPipeline:
     """briaai/BRIA-3.2: its transformer is given the timestep as it is."""
-    torch.manual_seed(18)
-    return kind(
-        transformer=sharpened(BriaTransformer2DModel(**FLUX)),
-        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
-        vae=vae(scaling_factor=0.13025),
-        text_encoder=t5_encoder(24),
-        tokenizer=letter_t5(),
-    )
+    parts = {"text_encoder": t5_encoder(24), "tokenizer": letter_t5()}
+    return shaped(BriaPipeline, 18, BriaTransformer2DModel, **parts)
 
 
-def fibo(kind=BriaFiboPipeline) -> DiffusionPipeline:
+def fibo() -> DiffusionPipeline:
     """briaai/FIBO: each block reads a layer of the language model."""
-    torch.manual_seed(19)
     sizes = {"in_channels": 4, "joint_attention_dim": 32, "text_encoder_dim": 16}  # 48, 4096, 2048
     autoencoder = AutoencoderKLWan(
         base_dim=4, z_dim=4, num_res_blocks=1, patch_size=2, in_channels=12, out_channels=12,
         latents_mean=[-0.7, 0.5, 0.1, -0.2], latents_std=[2.8, 1.4, 2.3, 1.6],
     )  # fmt: skip
-    config = SmolLM3Config(**language(16, 5) | {"vocab_size": 128001})
-    return kind(
-        transformer=sharpened(BriaFiboTransformer2DModel(**FLUX | sizes)),
-        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
-        vae=autoencoder.eval(),
-        text_encoder=SmolLM3ForCausalLM(config).eval(),
-        tokenizer=letter_qwen(),
-    )
+    encoder = SmolLM3ForCausalLM(SmolLM3Config(**language(16, 5) | {"vocab_size": 128001})).eval()
+    parts = {"vae": autoencoder.eval(), "text_encoder": encoder, "sizes": sizes}
+    return shaped(BriaFiboPipeline, 19, BriaFiboTransformer2DModel, **parts)
 
 
 def language(width: int, layers: int, **more) -> dict[str, object]:
@@ -667,32 +667,21 @@ def klein(kind=Flux2KleinPipeline) -> DiffusionPipeline:
     return kind(text_encoder=encoder, tokenizer=letter_qwen(), **parts)
 
 
-def ovis(kind=OvisImagePipeline) -> DiffusionPipeline:
+def ovis() -> DiffusionPipeline:
     """AIDC-AI/Ovis-Image-7B."""
-    torch.manual_seed(16)
     sizes = {"joint_attention_dim": 16, "out_channels": 16}  # 2048, 64
-    transformer = OvisImageTransformer2DModel(**FLUX | sizes)
-    return kind(
-        transformer=sharpened(transformer),
-        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
-        vae=vae(scaling_factor=0.3611, shift_factor=0.1159),
-        text_encoder=Qwen3Model(Qwen3Config(**language(16, 2))).eval(),
-        tokenizer=letter_qwen(),
-    )
+    encoder = Qwen3Model(Qwen3Config(**language(16, 2))).eval()
+    parts = {"text_encoder": encoder, "vae": vae(scaling_factor=0.3611, shift_factor=0.1159)}
+    return shaped(OvisImagePipeline, 16, OvisImageTransformer2DModel, sizes=sizes, **parts)
 
 
-def longcat(kind=LongCatImagePipeline) -> DiffusionPipeline:
+def longcat() -> DiffusionPipeline:
     """meituan-longcat/LongCat-Image: its pipeline draws 16 channels, whatever the model has."""
-    torch.manual_seed(17)
     sizes = {"in_channels": 64, "joint_attention_dim": 16}  # 64, 3584
-    return kind(
-        transformer=sharpened(LongCatImageTransformer2DModel(**FLUX | sizes)),
-        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
-        vae=vae(scaling_factor=0.3611, shift_factor=0.1159, latent_channels=16),
-        text_encoder=qwen_vl(),
-        tokenizer=letter_qwen(),
-        text_processor=letter_qwen(),
-    )
+    encoder = {"text_encoder": qwen_vl(), "text_processor": letter_qwen()}
+    images = vae(scaling_factor=0.3611, shift_factor=0.1159, latent_channels=16)
+    parts = {"sizes": sizes, "vae": images, **encoder}
+    return shaped(LongCatImagePipeline, 17, LongCatImageTransformer2DModel, **parts)
 
 
 def lengthened(call: dict[str, Any], by: int) -> dict[str, Any]:
