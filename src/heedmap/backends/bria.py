@@ -42,6 +42,11 @@ class Bria(Flux):
     needed_parts = ("vae",)
 
     @property
+    def matches_flow(self) -> bool:
+        """False with a scheduler of diffusion, which the pipeline takes, too."""
+        return "beta_schedule" not in self.pipe.scheduler.config
+
+    @property
     def cell_side(self) -> int:
         """The pixels on the side of a cell of the latent."""
         return super().cell_side // 2
