@@ -21,12 +21,17 @@ from functools import partial
 import numpy as np
 import torch
 from diffusers import (
+    AuraFlowTransformer2DModel,
+    BriaFiboTransformer2DModel,
+    BriaTransformer2DModel,
     ChromaTransformer2DModel,
     CogView4Transformer2DModel,
     DDIMScheduler,
     Flux2Transformer2DModel,
     FluxTransformer2DModel,
+    LongCatImageTransformer2DModel,
     Lumina2Transformer2DModel,
+    OvisImageTransformer2DModel,
     QwenImageTransformer2DModel,
     SD3Transformer2DModel,
     ZImageTransformer2DModel,
@@ -267,12 +272,22 @@ JOINT = (
     *SEQUENCES,
     SD3Transformer2DModel,
     FluxTransformer2DModel,
+    BriaFiboTransformer2DModel,
+    BriaTransformer2DModel,
     ChromaTransformer2DModel,
     Flux2Transformer2DModel,
+    LongCatImageTransformer2DModel,
+    OvisImageTransformer2DModel,
     QwenImageTransformer2DModel,
     CogView4Transformer2DModel,
+    AuraFlowTransformer2DModel,
 )
 PARTS = ("query", "key", "value", "attn_mask")
+
+
+def registers(model: nn.Module) -> int:
+    """How many states of its own a model puts in front of its text."""
+    return model.register_tokens.shape[1] if hasattr(model, "register_tokens") else 0
 
 
 class Kernel(TorchFunctionMode):
@@ -406,7 +421,8 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         passes[0] += 1
         if is_joint:
             sequence[:] = row_orders(model, args, kwargs)
-            tokens[0] = max(sequence[0]) if sequence else kwargs["encoder_hidden_states"].shape[1]
+            text = None if sequence else kwargs["encoder_hidden_states"]
+            tokens[0] = max(sequence[0]) if sequence else text.shape[1] + registers(model)
             image[0] = own_positions(kwargs)
 
     @torch.no_grad()
@@ -492,7 +508,8 @@ def own_positions(given) -> int | None:
     """The number of positions of the image that is drawn, by the arguments of a pass; None: all."""
     if given.get("img_ids") is not None:
         places = given["img_ids"]
-        return int(((places[0] if places.ndim == 3 else places)[:, 0] == 0).sum())
+        numbers = (places[0] if places.ndim == 3 else places)[:, 0]
+        return int((numbers == numbers.min()).sum())
     if given.get("img_shapes") is not None:
         shapes = given["img_shapes"][0]
         _, h, w = shapes if isinstance(shapes, tuple) else shapes[0]
@@ -675,7 +692,8 @@ def block_calls(pipe):
     calls, texts, handles, sequence = [], [], [], []
 
     def begin(model, args, kwargs):
-        texts.append(kwargs.get("encoder_hidden_states"))
+        states = kwargs.get("encoder_hidden_states")
+        texts.append(None if states is None else pad(states, (0, 0, registers(model), 0)))
         sequence[:] = row_orders(model, args, kwargs)
 
     def keep(block, args, kwargs, name):
@@ -689,7 +707,7 @@ def block_calls(pipe):
     model = denoiser(pipe)
     handles.append(model.register_forward_pre_hook(begin, with_kwargs=True))
     for name, block in model.named_modules():
-        if re.fullmatch(r"((single_)?transformer_blocks|layers)\.\d+", name):
+        if re.fullmatch(r"((single_|joint_)?transformer_blocks|layers)\.\d+", name):
             hook = partial(keep, name=name)
             handles.append(block.register_forward_pre_hook(hook, with_kwargs=True))
     try:
@@ -705,6 +723,8 @@ def project(double, states):
         return states
     if hasattr(double, "txt_in"):
         return double.txt_in(double.txt_norm(states))
+    if hasattr(double, "context_embedder_norm"):
+        states = double.context_embedder_norm(states)
     if hasattr(double, "context_embedder"):
         return double.context_embedder(states)
     return double.patch_embed.text_proj(states)
@@ -744,7 +764,7 @@ def replace_text(given, concepts, tokens, family):
     elif family in ("zimage", "lumina2"):
         places = given[names[2]]
         given[names[2]] = torch.cat([*[places[:, :1]] * count, places[:, tokens:]], dim=1)
-    elif family not in ("sd3", "sd35", "cogview4"):
+    elif "image_rotary_emb" in given and family != "cogview4":
         given["image_rotary_emb"] = tuple(
             torch.cat([one[:1].repeat(count, 1), one[tokens:]]) for one in given["image_rotary_emb"]
         )

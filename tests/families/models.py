@@ -14,10 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 from diffusers import (
+    AuraFlowPipeline,
+    AuraFlowTransformer2DModel,
     AutoencoderDC,
     AutoencoderKL,
     AutoencoderKLFlux2,
     AutoencoderKLQwenImage,
+    AutoencoderKLWan,
+    BriaFiboPipeline,
+    BriaFiboTransformer2DModel,
+    BriaPipeline,
+    BriaTransformer2DModel,
     ChromaPipeline,
     ChromaTransformer2DModel,
     CogView4Pipeline,
@@ -38,8 +45,12 @@ from diffusers import (
     HunyuanDiTPipeline,
     LatentConsistencyModelPipeline,
     LCMScheduler,
+    LongCatImagePipeline,
+    LongCatImageTransformer2DModel,
     Lumina2Pipeline,
     Lumina2Transformer2DModel,
+    OvisImagePipeline,
+    OvisImageTransformer2DModel,
     PixArtAlphaPipeline,
     QwenImageEditPipeline,
     QwenImagePipeline,
@@ -93,6 +104,9 @@ from transformers import (
     Qwen2VLProcessor,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3Model,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
     T5Config,
     T5EncoderModel,
 )
@@ -561,6 +575,36 @@ def chroma(kind=ChromaPipeline) -> DiffusionPipeline:
     )
 
 
+def shaped(kind: type, seed: int, model: type, **parts) -> DiffusionPipeline:
+    """A pipeline around a transformer with the shape of Flux, of these sizes and parts."""
+    torch.manual_seed(seed)
+    transformer = sharpened(model(**FLUX | parts.pop("sizes", {})))
+    default = {
+        "scheduler": FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+        "vae": vae(scaling_factor=0.3611, latent_channels=transformer.config.in_channels // 4),
+        "tokenizer": letter_qwen(),
+    }
+    return kind(transformer=transformer, **default | parts)
+
+
+def bria() -> DiffusionPipeline:
+    """briaai/BRIA-3.2: its transformer is given the timestep as it is."""
+    parts = {"text_encoder": t5_encoder(24), "tokenizer": letter_t5()}
+    return shaped(BriaPipeline, 18, BriaTransformer2DModel, **parts)
+
+
+def fibo() -> DiffusionPipeline:
+    """briaai/FIBO: each block reads a layer of the language model."""
+    sizes = {"in_channels": 4, "joint_attention_dim": 32, "text_encoder_dim": 16}  # 48, 4096, 2048
+    autoencoder = AutoencoderKLWan(
+        base_dim=4, z_dim=4, num_res_blocks=1, patch_size=2, in_channels=12, out_channels=12,
+        latents_mean=[-0.7, 0.5, 0.1, -0.2], latents_std=[2.8, 1.4, 2.3, 1.6],
+    )  # fmt: skip
+    encoder = SmolLM3ForCausalLM(SmolLM3Config(**language(16, 5) | {"vocab_size": 128001})).eval()
+    parts = {"vae": autoencoder.eval(), "text_encoder": encoder, "sizes": sizes}
+    return shaped(BriaFiboPipeline, 19, BriaFiboTransformer2DModel, **parts)
+
+
 def language(width: int, layers: int, **more) -> dict[str, object]:
     """A small configuration of a language model that reads `letter_qwen`."""
     words = letter_qwen()
@@ -570,6 +614,19 @@ def language(width: int, layers: int, **more) -> dict[str, object]:
         "head_dim": width // 2, "max_position_embeddings": 1024, "bos_token_id": None,
         "eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id,
     } | more  # fmt: skip
+
+
+def qwen_vl() -> Qwen2_5_VLForConditionalGeneration:
+    """Qwen/Qwen2.5-VL-7B-Instruct."""
+    rope = {"mrope_section": [1, 1, 2], "rope_type": "default", "rope_theta": 1e6}
+    vision = {
+        "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
+        "out_hidden_size": 16,
+    }  # fmt: skip
+    config = Qwen2_5_VLConfig(
+        text_config=language(16, 2, rope_parameters=rope), vision_config=vision
+    )
+    return Qwen2_5_VLForConditionalGeneration(config).eval()
 
 
 def qwen(kind=QwenImagePipeline) -> DiffusionPipeline:
@@ -588,19 +645,11 @@ def qwen(kind=QwenImagePipeline) -> DiffusionPipeline:
         base_dim=4, z_dim=4, num_res_blocks=1,  # 96, 16, 2
         latents_mean=[-0.7, 0.5, 0.1, -0.2], latents_std=[2.8, 1.4, 2.3, 1.6],
     )  # fmt: skip
-    rope = {"mrope_section": [1, 1, 2], "rope_type": "default", "rope_theta": 1e6}
-    vision = {
-        "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
-        "out_hidden_size": 16,
-    }  # fmt: skip
-    text = language(16, 2, rope_parameters=rope)
     return kind(
         transformer=sharpened(transformer),
         scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
         vae=autoencoder.eval(),
-        text_encoder=Qwen2_5_VLForConditionalGeneration(
-            Qwen2_5_VLConfig(text_config=text, vision_config=vision)
-        ).eval(),
+        text_encoder=qwen_vl(),
         tokenizer=letter_qwen(),
     )
 
@@ -668,6 +717,29 @@ def klein(kind=Flux2KleinPipeline) -> DiffusionPipeline:
     parts = flux2_parts(8, guidance_embeds=False)
     encoder = Qwen3ForCausalLM(Qwen3Config(**language(8, 28))).eval()  # 36; states of 9, 18, 27
     return kind(text_encoder=encoder, tokenizer=letter_qwen(), **parts)
+
+
+def ovis() -> DiffusionPipeline:
+    """AIDC-AI/Ovis-Image-7B."""
+    sizes = {"joint_attention_dim": 16, "out_channels": 16}  # 2048, 64
+    encoder = Qwen3Model(Qwen3Config(**language(16, 2))).eval()
+    parts = {"text_encoder": encoder, "vae": vae(scaling_factor=0.3611, shift_factor=0.1159)}
+    return shaped(OvisImagePipeline, 16, OvisImageTransformer2DModel, sizes=sizes, **parts)
+
+
+def longcat() -> DiffusionPipeline:
+    """meituan-longcat/LongCat-Image: its pipeline draws 16 channels, whatever the model has."""
+    sizes = {"in_channels": 64, "joint_attention_dim": 16}  # 64, 3584
+    encoder = {"text_encoder": qwen_vl(), "text_processor": letter_qwen()}
+    images = vae(scaling_factor=0.3611, shift_factor=0.1159, latent_channels=16)
+    parts = {"sizes": sizes, "vae": images, **encoder}
+    return shaped(LongCatImagePipeline, 17, LongCatImageTransformer2DModel, **parts)
+
+
+def lengthened(call: dict[str, Any], by: int) -> dict[str, Any]:
+    """A call that reads more tokens of a prompt, where that can be chosen."""
+    name = "max_sequence_length"
+    return call | ({name: call[name] + by} if name in call else {})
 
 
 class Processor(ProcessorMixin):
@@ -762,6 +834,29 @@ def lumina2(kind=Lumina2Pipeline) -> DiffusionPipeline:
         text_encoder=sana().text_encoder, tokenizer=letter_gemma(),
         scheduler=FlowMatchEulerDiscreteScheduler(shift=6.0),
     )  # fmt: skip
+
+
+def aura(kind=AuraFlowPipeline) -> DiffusionPipeline:
+    """fal/AuraFlow-v0.3: registers stand in front of the text."""
+    torch.manual_seed(20)
+    transformer = AuraFlowTransformer2DModel(
+        sample_size=8,  # 64
+        num_mmdit_layers=2,  # 4
+        num_single_dit_layers=2,  # 32
+        attention_head_dim=16,  # 256
+        num_attention_heads=3,  # 12
+        joint_attention_dim=24,  # 2048
+        caption_projection_dim=48,  # 3072
+        pos_embed_max_size=144,  # 9216
+    )
+    torch.nn.init.normal_(transformer.register_tokens)
+    return kind(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=1.73),
+        vae=vae(scaling_factor=0.13025),
+        text_encoder=t5_encoder(24),
+        tokenizer=letter_t5(),
+    )
 
 
 class OneLayer(UNet2DConditionModel):
@@ -961,9 +1056,10 @@ LATENT = [(12, 16), (6, 8), (3, 4)]
 CLIP_T5 = (2, 3, 4, 79, 80, 81)
 
 
-def joint(make, layout: tuple[str, ...] | str, length: int, **cells: Any) -> Family:
+def joint(make, layout: tuple[str, ...] | str, length: int | None, **cells: Any) -> Family:
     """The row of a family whose text and image share one softmax, at 48×80 pixels."""
-    call = {"max_sequence_length": length, **cells.pop("call", {})}
+    call = {"max_sequence_length": length} if length else {}
+    call |= cells.pop("call", {})
     cells = {"repeats": 2, **cells}
     return Family(make, [(5, 3)], layout, call, size=(48, 80), is_joint=True, **cells)
 
@@ -1024,6 +1120,10 @@ TABLE: dict[str, Family] = {
     "kontext": joint(kontext, APART, 12, call=TRUE | BESIDE),
     "schnell": joint(schnell, ALONE, 12, negative=False),
     "chroma": joint(chroma, APART, 12, call=SCALE),
+    "bria": joint(bria, GUIDED, 12, call=SCALE),
+    "fibo": joint(
+        fibo, GUIDED, 12, call=SCALE, red=(1, 2), masks_padding=True
+    ),
     "klein": joint(klein, APART, 24, call=SCALE, negative=False, red=(4, 5)),
     "klein_images": joint(
         klein, APART, 24, call=SCALE | SEVERAL, negative=False, red=(4, 5)
@@ -1037,6 +1137,11 @@ TABLE: dict[str, Family] = {
         qwen_edit, APART, 12, call=TRUE | {"image": picture(160, 96)}, red=(163, 164), repeats=1,
         masks_padding=True,
     ),
+    "ovis": joint(ovis, APART, 24, call=SCALE, red=(2, 3)),
+    "longcat": joint(
+        longcat, APART, None, call=SCALE | {"enable_prompt_rewrite": False}, red=(1, 2)
+    ),
+    "aura": joint(aura, GUIDED, 12, call=SCALE, red=(10, 11, 12)),
     "cogview4": joint(cogview4, APART, 16, call=SCALE, red=(11, 12)),
     "zimage": joint(zimage, GUIDED[::-1], 64, call=SCALE, red=(4, 5)),
     "lumina2": joint(lumina2, APART, 220, call=SCALE, red=(142, 143, 144)),

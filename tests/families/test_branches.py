@@ -54,9 +54,9 @@ def at_step(pipe, step, act):
 def test_a_prompt_that_is_encoded_again_during_its_call_changes_nothing(load, family):
     edits = [hm.Confine("red", (0, 0, 32, 32), start=0.25, end=0.75)]
     arguments, found = TABLE[family].arguments(), []
-    options = {"device": "cpu", "num_images_per_prompt": 1}
+    options = {"num_images_per_prompt": 1}
     if family in ("sd1", "sigma", "cogview4"):
-        options["do_classifier_free_guidance"] = True
+        options |= {"device": "cpu", "do_classifier_free_guidance": True}
     if family == "qwen_edit":
         options["image"] = arguments["image"]
     for text in (None, PROMPT, "the cat"):  # another text that the model is not given, too
@@ -125,7 +125,13 @@ def words(count, letters="bcdefghij"):
 
 @pytest.mark.parametrize(
     ("family", "count", "other"),
-    [*[("cogview4", *pair) for pair in LENGTHS], ("flux", 17, 1), ("qwen", 17, 1), *SEQUENCES],
+    [
+        *[("cogview4", *pair) for pair in LENGTHS],
+        *[("fibo", *pair) for pair in ((17, 1), (1, 17))],
+        ("flux", 17, 1),
+        ("qwen", 17, 1),
+        *SEQUENCES,
+    ],
 )
 def test_branches_of_unlike_length_are_told_apart(load, family, count, other):
     """On both sides of the multiples of 16 tokens to which CogView 4 pads each by itself."""

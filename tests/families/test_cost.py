@@ -60,7 +60,7 @@ def cost_of_a_pass(run):
 
 @pytest.mark.parametrize(
     ("family", "launches"),
-    [("sd1", 5 * 16 + 20), ("sd3", 5 * 4 + 30), ("flux", 50), ("zimage", 80), ("lumina2", 50)],
+    [("sd1", 5 * 16 + 20), ("sd3", 5 * 4 + 30), ("flux", 50), ("zimage", 110), ("lumina2", 50)],
 )
 @pytest.mark.parametrize(
     "options",

@@ -122,14 +122,12 @@ def test_weights_and_edits_equal_the_definition(load, family):
 
 @pytest.mark.parametrize(
     "family",
-    ["sd1", "sigma", "hunyuan", "sd3", *SOME],
+    ["sd1", "sigma", "hunyuan", *models.JOINT],
 )
 def test_a_rule_that_changes_nothing_gives_the_plain_image(load, family):
     row, pipe, prompts = TABLE[family], load(family), ["a red dog at", "at"]
     more = row.arguments(2, output_type="latent", seeds=(1, 2))
-    more["max_sequence_length"] = more.get("max_sequence_length", 12) + 4
-    if family in ("sd1", "hunyuan"):
-        del more["max_sequence_length"]
+    more = models.lengthened(more, 4)
     plain = paint(pipe, prompt=prompts, **more)
     with pytest.warns(HeedmapWarning), hm.trace(pipe, edits=[lambda p, site: p.clone()]):
         same = paint(pipe, prompt=prompts, **more)
@@ -208,7 +206,7 @@ def confine(p, tokens, strength):
     return (p.log() + bias).softmax(-1)
 
 
-@pytest.mark.parametrize("family", SOME)
+@pytest.mark.parametrize("family", [*models.JOINT])
 def test_rules_of_a_joint_softmax_equal_the_definition(load, family):
     """A bias acts first, then weights; a rule of one's own is given the text alone."""
     row, pipe = TABLE[family], load(family)
@@ -290,7 +288,7 @@ def test_words_that_stay_take_the_sources_columns(load, family):
     """Also where the target has more tokens, and where the text is padded in front."""
     row, pipe = TABLE[family], load(family)
     options = row.options(keep="all", cross_replace=1.0, self_replace=0.0)
-    options["max_sequence_length"] += 4
+    options = models.lengthened(options, 4)
     pair = hm.edit(pipe, "a red dog", "at a red dog", **options)
     source, edited = (run.maps.recording for run in (pair.source, pair.edited))
     for word in ("red", "dog"):

@@ -236,6 +236,15 @@ def test_a_picture_that_is_scaled_after_it_was_drawn_is_refused(load, family):
     assert run.image.size == run.maps.recording.size == (64, 32)
 
 
+def test_positions_of_several_cells_are_refused(load):
+    """Which a Bria FIBO draws whose pipeline is asked for them, on other grids."""
+    pipe = load("fibo")
+    passes = count_passes(pipe)
+    with pytest.raises(ArgumentError, match="do_patching"):
+        hm.generate(pipe, PROMPT, seed=1, steps=1, do_patching=True)
+    assert not passes
+
+
 def test_positions_of_other_images_in_front_are_refused(load):
     """They are given in the first step alone."""
     pipe = load("klein", diffusers.Flux2KleinKVPipeline)

@@ -33,7 +33,7 @@ def test_a_run_is_saved_read_back_and_repeated(load, family, tmp_path):
     assert again.settings == run.settings and np.array_equal(again.image, run.image)
     pairs = [(run.maps, again.maps), (run.negative_maps, again.negative_maps)]
     pairs = pairs[: len(row.branches)]
-    assert bool(run.references) == ("kontext" in family or "image" in family or "edit" in family)
+    assert bool(run.references) == ("image" in row.call)
     for mine, theirs in zip(run.references, again.references, strict=True):
         pairs.append((mine.maps, theirs.maps))
         assert np.array_equal(mine.image, theirs.image)
@@ -59,8 +59,8 @@ def test_a_run_is_saved_read_back_and_repeated(load, family, tmp_path):
 
 DOUBLE, FOUR = {"double": 2, "single": 2}, {"early": 2, "middle": 1, "late": 1}
 THREE = {"early": 1, "middle": 1, "late": 1}
-GROUPS = {"sd3": FOUR, "flux": DOUBLE, "klein": DOUBLE}
-GROUPS |= dict.fromkeys(("qwen", "cogview4", "zimage", "lumina2"), THREE)
+GROUPS = {"sd3": FOUR, **dict.fromkeys(("qwen", "cogview4", "zimage", "lumina2"), THREE)}
+GROUPS |= dict.fromkeys(("aura", "bria", "fibo", "flux", "klein", "longcat", "ovis"), DOUBLE)
 
 
 @pytest.mark.parametrize("family", GROUPS)

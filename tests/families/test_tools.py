@@ -82,7 +82,7 @@ def tile(pipe):
 TOOLS = [
     *[(family, classic) for family in ("sd1", "sigma")],
     *[("sd1", slices("max")), ("sd2", slices("auto"))],
-    *[(family, fuse) for family in ("sd1", "sigma", "hunyuan", "sd3", "flux")],
+    *[(family, fuse) for family in ("sd1", "sigma", "hunyuan", "sd3", "flux", "aura")],
     *[(family, offload_model) for family in ("sd1", "sana", "sd3")],
     *[(family, offload_each) for family in ("sd1", "sigma", "flux", "zimage", "lumina2")],
     *[("sd35", offload_group), ("sd1", channels_last), ("sd1", tile)],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from making import generate_batch
-from oracle import denoiser
+from oracle import denoiser, registers
 from peft import get_peft_model
 
 import heedmap as hm
@@ -254,7 +254,13 @@ ENCODED = {
         {"prompt_embeds": 0, "pooled_prompt_embeds": 1},
     ),
     "chroma": ({"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_attention_mask": 2}),
+    "bria": ({"max_sequence_length": 12, **UNGUIDED}, {"prompt_embeds": 0}),
+    "aura": (
+        {"max_sequence_length": 12, **UNGUIDED},
+        {"prompt_embeds": 0, "prompt_attention_mask": 1},
+    ),
     "klein": ({"max_sequence_length": 24}, {"prompt_embeds": 0}),
+    "ovis": ({"max_sequence_length": 24, **UNGUIDED}, {"prompt_embeds": 0}),
     "qwen": ({"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_embeds_mask": 1}),
     "cogview4": ({"max_sequence_length": 16, **UNGUIDED}, {"prompt_embeds": 0}),
     "lumina2": (UNGUIDED, {"prompt_embeds": 0, "prompt_attention_mask": 1}),
@@ -273,7 +279,9 @@ def test_prompt_embeds_are_recorded_by_position_or_by_their_labels(load, family)
         more["guidance_scale"] = 1.0
     if family == "sigma":
         more |= {"negative_prompt": None, "use_resolution_binning": False}
-    tokens = made[0].shape[1] if family != "lumina2" else int(made[1].sum(1).max())
+    tokens = made[0].shape[1] + registers(denoiser(pipe))
+    if family == "lumina2":
+        tokens = int(made[1].sum(1).max())
     numbers = [" ".join(map(str, range(tokens)))] * 2
     for labels in (None, PAIR):
         recorder = check(pipe, lambda: paint(pipe, **more), labels or numbers, ALONE, labels=labels)

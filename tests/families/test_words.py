@@ -5,7 +5,7 @@ import pytest
 
 import heedmap as hm
 from families.checking import BOTH, check, check_family, count_passes, paint
-from families.models import JOINT, TABLE
+from families.models import JOINT, TABLE, lengthened
 from heedmap.backends import loading
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import HeedmapError, HeedmapWarning, TraceError, TruncatedWordError, WordError
@@ -33,8 +33,11 @@ def test_models_are_read_with_and_without_their_weights(folder, family):
 
 READERS = {  # the methods by which encoders read a prompt
     "sd3": "_get_t5_prompt_embeds",
+    "bria": "_get_t5_prompt_embeds",
+    "fibo": "get_prompt_embeds",
     "klein": "_get_qwen3_prompt_embeds",
     "dev2": "_get_mistral_3_small_prompt_embeds",
+    "ovis": "_get_ovis_prompt_embeds",
     "qwen": "_get_qwen_prompt_embeds",
     "zimage": "_encode_prompt",
     "lumina2": "_get_gemma_prompt_embeds",
@@ -180,6 +183,29 @@ def test_words_are_those_of_the_prompt_that_attention_reads(load):
         hm.generate(pipe, "at", prompt_2="a (blue:2) sea", steps=1, size=(32, 32), seed=1)
 
 
+def test_a_quoted_text_is_read_letter_by_letter(load):
+    pipe, more = load("longcat"), TABLE["longcat"].arguments(steps=1)
+    with trace(pipe, tokens="all") as recorder:  # which compares with what the encoder read
+        paint(pipe, prompt="a house of 'a house'", **more)
+    table = recorder.recordings[0].table
+    texts = [" ".join(table.tokens[n].text for n in word.tokens) for word in table.words]
+    assert texts == ["a", "ho use", "of", "a", "h o u s e"]
+    with pytest.raises(TraceError, match="apostrophes"):
+        prompt_table(pipe, "it's Tom's")
+
+
+def test_edits_of_a_prompt_that_the_pipeline_rewrites_are_refused(load):
+    pipe, more = load("longcat"), {"seed": 1, "steps": 1, "size": (48, 80)}
+    pipe.rewire_prompt = lambda prompt, device: ["at sea"]
+    passes = count_passes(pipe)
+    with pytest.raises(HeedmapError, match="enable_prompt_rewrite"):
+        hm.edit(pipe, "a red dog", "a red cat", enable_prompt_rewrite=True, **more)
+    assert not passes
+    run = hm.generate(pipe, "a red dog", enable_prompt_rewrite=True, **more)
+    assert run.maps.keys() == ("at", "sea")
+    assert hm.generate(pipe, "a red dog", **more).maps.keys() == ("a", "red", "dog")
+
+
 # --- language models: templates ---
 
 
@@ -190,10 +216,11 @@ def test_the_template_and_the_padding_stand_around_the_words(load):
     assert table.positions("pad") == tuple(range(17, 24))
 
 
-@pytest.mark.parametrize("family", ["cogview4", "qwen", "klein", "dev2", "zimage"])
+@pytest.mark.parametrize(
+    "family", ["cogview4", "fibo", "longcat", "ovis", "qwen", "klein", "dev2", "zimage"]
+)
 def test_a_prompt_with_words_of_the_template_is_found_in_its_place(load, family):
-    pipe, more = load(family), TABLE[family].arguments(steps=1)
-    more["max_sequence_length"] += 20
+    pipe, more = load(family), lengthened(TABLE[family].arguments(steps=1), 20)
     for prompt in ("user", "the image user", "{} a", "\n\na", "Grüße 🏠"):
         with trace(pipe, tokens="all") as recorder:  # which compares with what the encoder read
             paint(pipe, prompt=prompt, **more)

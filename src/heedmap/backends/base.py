@@ -63,6 +63,7 @@ class Family(ABC):
             "text_encoder_2".
         pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
             "" where they are not.
+        pads_branches_alike: whether they are padded to the longest of the negative prompts, too.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         runs_negative_apart: whether a pass of its own runs on it.
         lists_text: whether the denoiser takes a list of text states of unlike length, to which
@@ -75,6 +76,8 @@ class Family(ABC):
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
         guidance_off: the guidance that makes a pipeline read the prompt alone.
         timestep_error: the relative error of the timesteps of `model_inputs`.
+        concepts_refusal: why concepts beside the prompt cannot be recorded; "" where they can.
+        needed_parts: parts beside the tokenizers without which a pipeline cannot be made.
     """
 
     description: str
@@ -89,6 +92,7 @@ class Family(ABC):
     windows: Mapping[EditPurpose | None, tuple[float, float]] = DEFAULT_WINDOWS
     sequences: tuple[tuple[str, ...], ...] = (("tokenizer", "tokenizer_2"),)
     pads_to_longest: Literal["", "left", "right"] = ""
+    pads_branches_alike = False
     encodes_negative_apart = False
     runs_negative_apart = False
     lists_text = False
@@ -98,6 +102,8 @@ class Family(ABC):
     negative_guidance = "a guidance"
     guidance_off = 1.0
     timestep_error = 0.0
+    concepts_refusal = ""
+    needed_parts: tuple[str, ...] = ()
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe

@@ -43,16 +43,22 @@ class Flux(PackedFamily):
         places = inputs["img_ids"]
         places = places[0] if places.ndim == 3 else places
         _, counts = places[:, 0].unique_consecutive(return_counts=True)
+        numbers: list[float] = []
         grids: list[GridShape] = []
         for part in places.split(counts.tolist()):
-            number, h, w = part.amax(dim=0).tolist()[:3]
-            if not grids and number:
-                raise TraceError(
-                    f"{type(self.pipe).__name__} puts the positions of reference images in front "
-                    "of those of the image: not yet supported; use another pipeline of the same "
-                    "model"
-                )
-            grids.append((int(h) + 1, int(w) + 1))
+            number, *last = part.amax(dim=0).tolist()[:3]
+            _, *first = part.amin(dim=0).tolist()[:3]
+            h, w = (
+                int(end - start) + 1 for start, end in zip(first, last, strict=True)
+            )
+            numbers.append(number)
+            grids.append((h, w))
+        if numbers[0] > min(numbers):
+            raise TraceError(
+                f"{type(self.pipe).__name__} puts the positions of reference images in front "
+                "of those of the image: not yet supported; use another pipeline of the same "
+                "model"
+            )
         return grids
 
     def with_text(

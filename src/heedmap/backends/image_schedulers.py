@@ -113,6 +113,10 @@ class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright:
     shift_noise: Callable[[Any], Any] = float
     """The function that makes σ of a timestep's share of the schedule."""
 
+    def scale_model_input(self, sample: Tensor, *_: Any) -> Tensor:
+        """Return a sample, which Bria's pipeline asks schedulers of other classes to scale."""
+        return sample
+
     def level(
         self,
         above: int,

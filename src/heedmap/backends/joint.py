@@ -69,18 +69,21 @@ class JointFamily(Transformer):
         Raises:
             TraceError: if an image prompt is among them.
         """
-        options = arguments.get("joint_attention_kwargs") or {}
+        name = "joint_attention_kwargs"
+        if name not in arguments:
+            name = "attention_kwargs"
+        options = arguments.get(name) or {}
         if "ip_hidden_states" in options:
             raise TraceError(
                 "concepts cannot be recorded with an image prompt: leave one out"
             )
         rows = len(arguments[self.block_input])
         changed = _unmasked(arguments)
-        for name, value in changed.items():
+        for argument, value in changed.items():
             if isinstance(value, Tensor) and len(value) == rows:
-                changed[name] = value[[row]]
+                changed[argument] = value[[row]]
         if options:  # a mask of the user's is of the prompt's tokens
-            changed["joint_attention_kwargs"] = _unmasked(options)
+            changed[name] = _unmasked(options)
         if changed.get("encoder_hidden_states") is None:  # joined by the model
             image = changed[self.block_input][:, -positions:]
             changed[self.block_input] = torch.cat([text, image], dim=1)
@@ -116,12 +119,15 @@ class JointFamily(Transformer):
 class PackedFamily(JointFamily):
     """A pipeline that packs four cells of its latent into one position of the transformer.
 
-    Its text precedes the image, passes have a thousandth of a timestep, and a negative prompt runs
-    in a pass of its own.
+    Its text precedes the image, and a negative prompt runs in a pass of its own.
+
+    Attributes:
+        timestep_factor: the scheduler's timestep, divided by that of a pass.
     """
 
     text_first = True
     runs_negative_apart = True
+    timestep_factor = 1000
 
     @property
     def latent_multiple(self) -> int:
@@ -131,7 +137,7 @@ class PackedFamily(JointFamily):
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the packed latent, the scheduler's timestep and the text states of a pass."""
         sample, timestep, states = super().model_inputs(inputs)
-        return sample, timestep * 1000, states
+        return sample, timestep * self.timestep_factor, states
 
     @abstractmethod
     def image_grids(self, inputs: Arguments) -> list[GridShape]:
@@ -151,8 +157,9 @@ class PackedFamily(JointFamily):
                 f"{type(self.pipe).__name__} gives its model {positions} positions for images of "
                 f"{sizes}: expected those of the image, and of reference images"
             )
+        cells = self.latent_multiple
         h, w = grids[0]
-        return 2 * h, 2 * w
+        return cells * h, cells * w
 
     def references(self, inputs: Arguments) -> Sequence[GridShape]:
         """Return the grids (h, w) of the reference images of a pass."""
@@ -166,7 +173,8 @@ class PackedFamily(JointFamily):
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""
         side = self.cell_side
         h, w = latent
-        return self.pipe._unpack_latents(latents, h * side, w * side, side)
+        factor = self.pipe.vae_scale_factor
+        return self.pipe._unpack_latents(latents, h * side, w * side, factor)
 
 
 class SequenceFamily(JointFamily):

@@ -126,7 +126,6 @@ def outline(model: str | Path | None = None) -> "CallablePipeline":
     where = _source(model)
     with silence_logs(), _explained(where):
         import diffusers
-        from accelerate import init_empty_weights
 
         from heedmap.backends.registry import family_named
 
@@ -135,14 +134,21 @@ def outline(model: str | Path | None = None) -> "CallablePipeline":
         local = isinstance(source, Path)
         parts = _empty_parts(index, ("tokenizer", "processor", "scheduler"))
         for name in {family_named(index).component, "vae"} & parts.keys():
-            kind = getattr(diffusers, index[name][-1])
-            config = kind.load_config(
-                str(source), subfolder=name, local_files_only=local
-            )
-            with init_empty_weights():
-                parts[name] = kind.from_config(config)
+            parts[name] = _part_outline(index, name, source)
         load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
         return load_parts(str(source), local_files_only=local, **parts)
+
+
+def _part_outline(index: Mapping[str, Any], name: str, source: Path | str) -> Any:
+    """Return a part of a model without weights, on torch's "meta" device."""
+    import diffusers
+    from accelerate import init_empty_weights
+
+    kind = getattr(diffusers, index[name][-1])
+    local = isinstance(source, Path)
+    config = kind.load_config(str(source), subfolder=name, local_files_only=local)
+    with init_empty_weights():
+        return kind.from_config(config)
 
 
 def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
@@ -213,6 +219,8 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
 
         family = family_named(index)
         parts = _empty_parts(index, "tokenizer")
+        for name in family.needed_parts:
+            parts[name] = _part_outline(index, name, where)
         pipe: Any = DiffusionPipeline.from_pretrained(str(where), **parts)
     return family(pipe).whole_table(prompt, {})
 

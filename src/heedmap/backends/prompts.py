@@ -191,10 +191,12 @@ class EncodingCall:
                 )
         if which == "negative_prompt":
             arguments = {**arguments, **dict.fromkeys(family.prompt_arguments)}
+        first = call * len(texts)
         for record in self.records:
+            rows = list(chain(*record.ids))[first : first + len(texts)]
             # A negative prompt of zeros is read by no encoder.
-            if call < len(record.ids):
-                _check_ids(family, record, texts, record.ids[call], arguments)
+            if rows or (record.ids and any(texts)):
+                _check_ids(family, record, texts, rows, arguments)
         return [
             family.whole_table(text, family.arguments_of(arguments, number))
             for number, text in enumerate(texts)
@@ -209,13 +211,13 @@ def _check_ids(
     arguments: Arguments,
 ) -> None:
     """Raise a TraceError unless an encoder read these texts, at the positions of their labels."""
-    places = family.axis_places(len(ids[0]), arguments)
     is_read = len(ids) == len(texts)
     for number, (text, row) in enumerate(zip(texts, ids, strict=False)):
         own = family.arguments_of(arguments, number)
         table = family.table(record.tokenizer, text, own)
         first = family.table(record.first, text, own)
         is_read = is_read and table.words == first.words
+        places = family.axis_places(len(row), arguments)
         is_read = is_read and _is_read(family, table, [row[place] for place in places])
     if not is_read:
         raise TraceError(
@@ -591,7 +593,9 @@ def _fit_tables(
     """Return tables padded as their batch; TraceError unless text states (B, K, C) are theirs."""
     rows, tokens = states.shape[:2]
     side = family.pads_to_longest
-    if side and max(len(table.tokens) for table in tables) == tokens:
+    longest = max(len(table.tokens) for table in tables)
+    is_shorter = family.pads_branches_alike and longest < tokens
+    if side and (is_shorter or longest == tokens):
         in_front = side == "left"
         tables = [padded(table, tokens, in_front=in_front) for table in tables]
     lengths = {len(table.tokens) for table in tables}

@@ -15,11 +15,15 @@ from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
 from heedmap.backends import (
+    aura_flow,
+    bria,
     cogview4,
     flux,
     flux2,
     hunyuan,
+    longcat,
     lumina2,
+    ovis,
     pixart,
     qwen,
     sana,
@@ -42,9 +46,14 @@ FAMILIES: tuple[type[Family], ...] = (
     flux.Flux,
     flux.Chroma,
     flux2.Flux2,
+    ovis.OvisImage,
+    longcat.LongCatImage,
+    bria.Bria,
+    bria.BriaFibo,
     qwen.QwenImage,
     qwen.QwenImageEdit,
     cogview4.CogView4,
+    aura_flow.AuraFlow,
     zimage.ZImage,
     lumina2.Lumina2,
 )
@@ -73,8 +82,41 @@ UNSERVED = {
         ["StableDiffusion3PAGPipeline", "StableDiffusion3PAGImg2ImgPipeline"],
         "perturbs the attention of a part of its batch",
     ),
+    **dict.fromkeys(
+        ["LongCatImageEditPipeline", "BriaFiboEditPipeline"],
+        "puts the positions of an image of yours beside those of the image that it draws",
+    ),
 }
 """Reasons why pipelines cannot be recorded, by the name of their class."""
+NOT_YET = {
+    **dict.fromkeys(
+        [
+            "IFPipeline",
+            "IFSuperResolutionPipeline",
+            "IFImg2ImgPipeline",
+            "IFImg2ImgSuperResolutionPipeline",
+            "IFInpaintingPipeline",
+            "IFInpaintingSuperResolutionPipeline",
+        ],
+        "has a UNet with text and image in one softmax",
+    ),
+    **dict.fromkeys(
+        [
+            "KandinskyCombinedPipeline",
+            "KandinskyV22CombinedPipeline",
+            "LDMTextToImagePipeline",
+            "SemanticStableDiffusionPipeline",
+            "VQDiffusionPipeline",
+        ],
+        "has no encode_prompt in diffusers' form",
+    ),
+    **dict.fromkeys(
+        ["KolorsPipeline", "KolorsPAGPipeline", "KolorsImg2ImgPipeline"],
+        "has a tokenizer without character offsets",
+    ),
+    "OnnxStableDiffusionPipeline": "runs its UNet outside of torch",
+}
+"""What of a pipeline is not yet supported although its UNet may be, by the name of its class."""
 GROUP = "heedmap.families"
 """The group of entry points by which other packages add families."""
 
@@ -105,15 +147,20 @@ def family_named(index: Mapping[str, Any]) -> type[Family]:
         names = (family.model_class.__name__, *family.older_names)
         if isinstance(part, list) and part[-1] in names:
             return family
-    raise _unreadable(name, index.get("unet") or index.get("transformer"))
+    model: Any = index.get("unet") or index.get("transformer")
+    model = model[-1] if isinstance(model, list) else model
+    raise _unreadable(name, model or "parts of other names")
 
 
 def _unreadable(name: str, model: Any) -> ModelError:
-    known = join_words([family.description for family in families()], "or", most=99)
-    return ModelError(
-        f"{name} has no denoiser whose attention to the text heedmap reads, but {model}: expected "
-        f"{known}"
+    return _not_yet(
+        f"{name} has no denoiser whose attention to the text heedmap reads, but {model}"
     )
+
+
+def _not_yet(what: str) -> ModelError:
+    known = join_words([family.description for family in families()], "or", most=99)
+    return ModelError(f"{what}, which is not yet supported: expected {known}")
 
 
 def check_served(pipe: Any) -> Family:
@@ -132,6 +179,8 @@ def _check_class(names: Iterable[str]) -> None:
                 f"{name} {UNSERVED[name]}: no map of a word can be made of it; use another "
                 "pipeline of the same model"
             )
+        if name in NOT_YET:
+            raise _not_yet(f"{name} {NOT_YET[name]}")
 
 
 def encoding_method(pipe: Any) -> str:
@@ -199,7 +248,8 @@ def default_size(pipe: Any) -> tuple[int, int]:
     if isinstance(cells, int):
         cells = (cells, cells)
     h, w = cells
-    return w * family.cell_side, h * family.cell_side
+    side = getattr(pipe, "vae_scale_factor", family.cell_side)
+    return w * side, h * side
 
 
 def unit(pipe: Any) -> int:

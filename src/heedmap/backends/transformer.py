@@ -25,7 +25,7 @@ class Transformer(Family):
     @property
     def defaults(self) -> Arguments:
         """The arguments that would scale the image to another size, or rewrite the prompt."""
-        names = {"use_resolution_binning", "clean_caption"}
+        names = {"use_resolution_binning", "clean_caption", "enable_prompt_rewrite"}
         return dict.fromkeys(names & parameters(self.pipe).keys(), False)
 
     def attention(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ FORMAT: Format = 4
 MAX_LAYERS = 1024
 MAX_LAYER_NAME = 512
 """Characters of a layer's name, or of a pattern for one."""
-MAX_TOKENS = 2048
+MAX_TOKENS = 4096
 """Tokens of an encoded text; encoders in use have at most 512."""
 MAX_PROMPT = 100_000
 """Characters of a prompt."""

@@ -267,7 +267,7 @@ def _groups(layers: Sequence[_Layer], tokens: int) -> Iterator[list[int]]:
 def _size(row: RowAttention, tokens: int) -> int:
     heads, positions, _ = row.query.shape
     count = row.text_keys.shape[1] if row.log_sum is None else tokens
-    return heads * positions * count
+    return heads * positions * max(count, 1)
 
 
 def _shape(layer: _Layer) -> tuple[object, ...]:

@@ -228,6 +228,8 @@ class Trace:
         spec = spec or RecordingSpec()
         self._pipe = pipe
         self._family = registry.check_served(pipe)
+        if spec.concepts and self._family.concepts_refusal:
+            raise ArgumentError(self._family.concepts_refusal)
         self._spec = spec
         self._edits = edits
         self._steered = steered
@@ -595,9 +597,9 @@ class Trace:
         if self._steered not in (None, texts):
             raise ArgumentError(
                 f"the weights and edits are for {quoted(self._steered)}, and the model reads "
-                f"{quoted(texts)}: leave out what changes the prompt (such as prompt_2 and "
-                "caption_upsample_temperature), or pass edits to hm.generate, which find words in "
-                "what is read"
+                f"{quoted(texts)}: leave out what changes the prompt (such as prompt_2, "
+                "caption_upsample_temperature and enable_prompt_rewrite), or pass edits to "
+                "hm.generate, which find words in what is read"
             )
 
     def _make_rules(self, call: Call, encoding: Encoding) -> None:

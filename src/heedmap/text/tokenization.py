@@ -8,7 +8,7 @@ are the tokenizer's own units: the shortest whole characters that share no token
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 from heedmap.checks import check_text
@@ -36,6 +36,7 @@ def tokenize(
     before: str = "",
     after: str = "",
     rewrite: Callable[[str], Rewritten | None] | None = None,
+    split: Callable[[str], Sequence[str]] | None = None,
     limit: int | None = None,
     padding: str | bool = "max_length",
     **options: Any,
@@ -52,6 +53,7 @@ def tokenize(
             kind "start".
         after: the template behind the prompt; its tokens are of the kind "end".
         rewrite: makes the text that is tokenized of the prompt; None for no change.
+        split: cuts the text into the parts that are tokenized one by one; None for a single part.
         limit: number of tokens that are read, those of the tokenizer and of the template included.
             Default: the tokenizer's own.
         padding: "max_length" for padding to the limit, False for none.
@@ -64,7 +66,13 @@ def tokenize(
     first = len(before)
     last = first + len(text)
     options |= {"padding": padding, "max_length": limit, "truncation": True}
-    (encoding,) = tokenizer(before + text + after, **options).encodings
+    whole: Any = before + text + after
+    begins: dict[int | None, int] = {}  # of the characters of each part
+    if split is not None:
+        whole = split(whole) or [""]
+        options |= {"is_split_into_words": True}
+        begins = dict(enumerate(accumulate(map(len, whole), initial=0)))
+    (encoding,) = tokenizer(whole, **options).encodings
     # The tokenizer's own tokens before each text.
     (letter,) = tokenizer("a").encodings
     starts = iter(["start"] * letter.special_tokens_mask.index(0))
@@ -73,9 +81,12 @@ def tokenize(
     # The tokens past the limit stand in further parts.
     for part in (encoding, *encoding.overflowing):
         masks = (part.special_tokens_mask, part.attention_mask)
-        for token, (start, end), is_special, is_visible in zip(
-            part.ids, part.offsets, *masks, strict=True
+        for token, (start, end), number, is_special, is_visible in zip(
+            part.ids, part.offsets, part.word_ids, *masks, strict=True
         ):
+            begin = begins.get(number, 0)
+            start += begin
+            end += begin
             kind: TokenKind = "text"
             if not is_visible:
                 kind = "pad"

@@ -1,0 +1,82 @@
+"""AuraFlow: joint and single blocks over T5's text, the image, and registers in front of both.
+
+The registers are eight learned states that the transformer puts in front of the text in one
+softmax. They are on the K axis, as tokens of the kind "start". The states of the padding are zeros,
+to which the image attends.
+"""
+
+from dataclasses import replace
+from math import isqrt
+from typing import Any
+
+from diffusers import AuraFlowTransformer2DModel
+from torch import Tensor
+from torch.nn.functional import pad
+
+from heedmap.backends.base import Arguments, TextStates
+from heedmap.backends.flux import Flux
+from heedmap.backends.joint import JointFamily
+from heedmap.text.axis import padded
+from heedmap.text.words import TokenTable
+
+_REGISTERS = 8
+
+
+class AuraFlow(JointFamily):
+    """A pipeline with an `AuraFlowTransformer2DModel`."""
+
+    description = "an AuraFlow pipeline"
+    model_class = AuraFlowTransformer2DModel
+    block_lists = ("joint_transformer_blocks", "single_transformer_blocks")
+    text_first = True
+    encoded_places = (0, 2, -1)
+    negative_guidance = "guidance_scale"
+    groups = Flux.groups
+
+    def __init__(self, pipe: Any) -> None:
+        super().__init__(pipe)
+        # The last text states, their version, and these behind the registers.
+        self._last: tuple[Tensor, int, Tensor] | None = None
+
+    @property
+    def longest_side(self) -> int:
+        """The longest side of an image, in pixels: patches beyond it have no embedding."""
+        patches = isqrt(self.model.config.pos_embed_max_size)
+        return patches * self.latent_multiple * self.cell_side
+
+    def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
+        """Return the latent, the scheduler's timestep and the text states of a pass."""
+        sample, timestep, states = super().model_inputs(inputs)
+        version = -1 if states.is_inference() else states._version
+        last = self._last
+        # The same tensor in all passes, which need not be compared then.
+        if last is None or last[0] is not states or last[1] != version or version < 0:
+            last = (states, version, _behind_registers(states))
+            self._last = last
+        return sample, timestep * 1000, last[2]
+
+    def text_states(self, encoded: Any) -> TextStates:
+        """Return the text states of both prompts, behind the registers."""
+        prompt, negative, mask = super().text_states(encoded)
+        if negative is not None:
+            negative = _behind_registers(negative)
+        return _behind_registers(prompt), negative, mask
+
+    def whole_table(
+        self,
+        prompt: str,
+        arguments: Arguments,
+    ) -> TokenTable:
+        """Return the words and tokens of a prompt, behind the registers."""
+        table = super().whole_table(prompt, arguments)
+        table = padded(table, len(table.tokens) + _REGISTERS, in_front=True)
+        registers = [
+            replace(token, text="<start>", kind="start")
+            for token in table.tokens[:_REGISTERS]
+        ]
+        return replace(table, tokens=(*registers, *table.tokens[_REGISTERS:]))
+
+
+def _behind_registers(states: Tensor) -> Tensor:
+    """Return text states (B, K, C) behind zeros in the places of the registers."""
+    return pad(states, (0, 0, _REGISTERS, 0))

@@ -1,0 +1,110 @@
+"""Bria and Bria FIBO: transformers shaped as Flux.1 that get the scheduler's own timesteps.
+
+T5 reads each prompt of Bria by itself, without padding. The pipeline pads its states with zeros, to
+which the image attends. It counts positions of the transformer where others count cells.
+
+SmolLM 3 reads the prompts of FIBO, which pads them to the longest of both branches; a mask hides
+the padding. Each block gets half of its text from another layer of the language model. A position
+of the transformer is a cell of the latent.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from diffusers import BriaFiboTransformer2DModel, BriaTransformer2DModel
+from diffusers.models.attention_processor import Attention
+from diffusers.models.transformers.transformer_bria import BriaAttention
+from diffusers.models.transformers.transformer_bria_fibo import BriaFiboAttention
+from torch import Tensor
+
+from heedmap.backends.base import Arguments, GridShape
+from heedmap.backends.flux import Flux
+from heedmap.errors import ArgumentError
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import Token, TokenTable
+
+_BEGIN = 128000  # the only token of an empty prompt
+
+
+class Bria(Flux):
+    """A pipeline with a `BriaTransformer2DModel`."""
+
+    description = "a Bria pipeline"
+    model_class = BriaTransformer2DModel
+    layer_classes = (BriaAttention,)
+    timestep_factor = 1
+    sequences = (("tokenizer",),)
+    pads_to_longest = "right"
+    encodes_negative_apart = False
+    runs_negative_apart = False
+    encoded_places = (0, 1, -1)
+    negative_guidance = "guidance_scale"
+    needed_parts = ("vae",)
+
+    @property
+    def matches_flow(self) -> bool:
+        """False with a scheduler of diffusion, which the pipeline takes, too."""
+        return "beta_schedule" not in self.pipe.scheduler.config
+
+    @property
+    def cell_side(self) -> int:
+        """The pixels on the side of a cell of the latent."""
+        return super().cell_side // 2
+
+
+class BriaFibo(Bria):
+    """A pipeline with a `BriaFiboTransformer2DModel`."""
+
+    description = "a Bria FIBO pipeline"
+    model_class = BriaFiboTransformer2DModel
+    layer_classes = (BriaFiboAttention, Attention)
+    masks_padding = True
+    pads_branches_alike = True
+    encoded_places = (0, 1, 3)
+    needed_parts = ()
+    concepts_refusal = (
+        "each block of Bria FIBO reads a layer of its language model, so that concepts are not "
+        "yet supported: leave them out"
+    )
+
+    @property
+    def latent_multiple(self) -> int:
+        """The side of a position, in cells."""
+        return 1
+
+    @property
+    def cell_side(self) -> int:
+        """The pixels on the side of a cell of the latent."""
+        return self.pipe.vae_scale_factor
+
+    def pack(self, latents: Tensor) -> Tensor:
+        """Return latents (B, C, h, w) as the pipeline packs them."""
+        return self.pipe._pack_latents_no_patch(latents, *latents.shape)
+
+    def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
+        """Return packed latents (B, N, C) as (B, C, h, w)."""
+        side = self.cell_side
+        h, w = latent
+        return self.pipe._unpack_latents_no_patch(latents, h * side, w * side, side)
+
+    def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
+        """Yield replacements (owner, name, method) that refuse positions of several cells."""
+        yield self.pipe, "_pack_latents", _refuse_patches
+        yield self.pipe, "_unpack_latents", _refuse_patches
+
+    def table(
+        self,
+        tokenizer: Any,
+        prompt: str,
+        arguments: Arguments,
+    ) -> TokenTable:
+        """Return the words and tokens of a prompt, without padding."""
+        limit = self.limit(arguments)
+        if prompt:
+            return tokenize(prompt, tokenizer, limit=limit, padding=False)
+        begin = Token(0, _BEGIN, "<start>", 0, 0, "start")
+        return TokenTable(prompt, limit, missing=0, tokens=(begin,), words=())
+
+
+def _refuse_patches(*args: Any, **kwargs: Any) -> Any:
+    raise ArgumentError("maps of do_patching=True are not yet supported: leave it out")
