@@ -81,7 +81,6 @@ if TYPE_CHECKING:
     from heedmap.results.explanations import Explanation as Explanation
     from heedmap.results.grids import Cell as Cell, Grid as Grid
     from heedmap.results.runs import Run as Run, compare as compare
-    from heedmap.sweeps.gallery import gallery as gallery
     from heedmap.sweeps.processes import SweepResult as SweepResult, sweep as sweep
     from heedmap.text.words import TokenTable as TokenTable
 
@@ -122,7 +121,6 @@ _NAMES = {
     "results.explanations": ["Explanation"],
     "results.grids": ["Cell", "Grid"],
     "results.runs": ["Run", "compare"],
-    "sweeps.gallery": ["gallery"],
     "sweeps.processes": ["SweepResult", "sweep"],
     "text.words": ["TokenTable"],
 }

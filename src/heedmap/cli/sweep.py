@@ -92,20 +92,3 @@ def sweep(
     task.finish(data, [result.folder])
     if result.failed:
         raise typer.Exit(1)
-
-
-@command(out="none", without="out")
-def gallery(
-    task: Task,
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder of a sweep.")
-    ],
-) -> None:
-    """Write one page of all results of a sweep (DIR/index.html).
-
-    Its images are filtered and sorted in the browser.
-    """
-    page = hm.gallery(folder)
-    if task.verbose:
-        typer.echo(f"The page: {page}")
-    task.finish({"page": str(page)}, [page], page)

@@ -182,18 +182,15 @@ def document(
     title: str,
     style: str,
     script: str,
-    *,
-    images: str = "data: blob:",
     **parts: str,
 ) -> str:
     """Fill a template: HTML with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and parts.
 
-    The title is plain text; other parts are HTML, or JSON from `as_script`. `images` are the
-    sources of images that the page may load.
+    The title is plain text; other parts are HTML, or JSON from `as_script`.
     """
     parts |= {
         "title": html.escape(title.encode("utf-8", "replace").decode("utf-8")),
-        "policy": f"default-src 'none'; img-src {images}; style-src {_source(style)}; "
+        "policy": f"default-src 'none'; img-src data: blob:; style-src {_source(style)}; "
         f"script-src {_source(script)}; base-uri 'none'; form-action 'none'",
         "style": style,
         "script": script,

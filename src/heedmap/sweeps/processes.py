@@ -33,7 +33,7 @@ from heedmap.pipelines.arguments import resolve_options
 from heedmap.pipelines.generation import generate, generate_batch
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
-from heedmap.sweeps import TABLE, tables
+from heedmap.sweeps import tables
 from heedmap.sweeps.jobs import TASKS, Job, in_units, read_jobs
 
 
@@ -56,7 +56,7 @@ class SweepResult:
     @property
     def table(self) -> Path:
         """The file of the table; it is there when no job is pending."""
-        return self.folder / TABLE
+        return self.folder / tables.TABLE
 
 
 def sweep(

@@ -28,10 +28,10 @@ from heedmap.maps.heatmaps import HeatMap
 from heedmap.options import MASK_THRESHOLD
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
-from heedmap.sweeps import TABLE
 from heedmap.sweeps.jobs import Job, truth
 from heedmap.text.words import Word
 
+TABLE = "results.parquet"
 FAILURES = "failed.jsonl"
 ROW = "row.json"
 _SETTINGS = (
