@@ -20,10 +20,6 @@ def write(name: str, text: str) -> Path:
     return path
 
 
-def jsonl(*rows: dict) -> Path:
-    return write("jobs.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-
-
 def read_error(rows: list[dict]) -> str:
     with pytest.raises(ArgumentError, match="line") as caught:
         read_jobs(rows)
@@ -38,22 +34,6 @@ def test_jsonl_has_a_job_a_line():
     house, edit = read_jobs(path)
     assert (house.line, house.task, house.arguments) == (1, "generate", JOB)
     assert (edit.line, edit.task) == (3, "edit")
-
-
-def test_csv_has_the_jobs_of_jsonl():
-    cells = [
-        "task,prompt,seed,steps,size,keep,target,source,negative",
-        'generate,"a red house, at night",7,3,"[64, 64]","[""step""]",,,7',
-        "edit,,7,,,,a blue house,a red house,",
-    ]
-    path = write("jobs.csv", "\n".join(cells))
-    house = {"prompt": "a red house, at night", "seed": 7, "steps": 3, "size": [64, 64]}
-    house |= {"task": "generate", "keep": ["step"], "negative": "7"}
-    expected = read_jobs(jsonl(house, EDIT))
-    assert [(j.arguments, j.task) for j in read_jobs(path)] == [
-        (j.arguments, j.task) for j in expected
-    ]
-    assert [job.line for job in read_jobs(path)] == [2, 3]
 
 
 def test_toml_multiplies_its_lists():

@@ -11,7 +11,7 @@ from heedmap.cli.console import EMBEDDED, Task, command, parsed
 from heedmap.errors import HeedmapError, plural
 from heedmap.parsing import parse_shard
 
-_JOBS = "Jobs: .jsonl, .csv, or .toml lists to combine."
+_JOBS = "Jobs: .jsonl, or .toml lists to combine."
 _OUT = "A new folder, or that of this sweep to continue."
 _BATCH = "Most images at once; equal up to rounding to single ones."
 _SHARD = "Run part I of N, from 1, as in a SLURM array."

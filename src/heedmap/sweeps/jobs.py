@@ -5,11 +5,10 @@ A job is a call of `generate`, `edit` or `locate` with its arguments:
     {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7, "steps": 30}
 
 Besides, it may have "model", "weights" by word, and "truths": the mask files or boxes of words.
-A manifest is JSONL or CSV with one job a line, or TOML. In TOML the plural of an argument is a list
+A manifest is JSONL with one job a line, or TOML. In TOML the plural of an argument is a list
 ("prompts", "seeds", "targets"), and each combination of such lists and of weights is a job.
 """
 
-import csv
 import hashlib
 import inspect
 import itertools
@@ -51,7 +50,6 @@ TASKS: Mapping[str, Callable[..., Any]] = {
 _SIGNATURES = {task: inspect.signature(function) for task, function in TASKS.items()}
 _ABOUT_JOB = ("task", "model", "weights", "truths")
 _NOT_IN_JOBS = {"edits", "preview", "progress"}
-_TEXTS = {"task", "model", "prompt", "source", "target", "negative", "picture", "image"}
 
 
 @dataclass(frozen=True)
@@ -139,31 +137,16 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the line and the content of each job of a file."""
     data = reading.read_bytes(path, most=2**32)
     kind = path.suffix.lower()
-    check_one_of(
-        "the ending of the manifest",
-        kind,
-        (".jsonl", ".csv", ".toml"),
-    )
+    check_one_of("the ending of the manifest", kind, (".jsonl", ".toml"))
     try:
         text = data.decode("utf-8-sig")
-        if kind == ".jsonl":
-            for line, part in enumerate(text.split("\n"), 1):
-                if part.strip():
-                    yield line, parse_value(part)
-        elif kind == ".csv":
-            reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
-            for cells in reader:
-                yield (
-                    reader.line_num,
-                    {
-                        name: cell if name in _TEXTS else parse_value(cell)
-                        for name, cell in cells.items()
-                        if cell
-                    },
-                )
-        else:
+        if kind == ".toml":
             yield from enumerate(_product(tomllib.loads(text)), 1)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, csv.Error) as error:
+            return
+        for line, part in enumerate(text.split("\n"), 1):
+            if part.strip():
+                yield line, parse_value(part)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ArgumentError(f"{path} cannot be read: {error}") from error
 
 

@@ -83,7 +83,7 @@ def sweep(
     launch` each process runs its part of the jobs.
 
     Args:
-        jobs: a manifest (.jsonl, .csv, .toml), or a list of jobs (`heedmap.sweeps.jobs`).
+        jobs: a manifest (.jsonl, .toml), or a list of jobs (`heedmap.sweeps.jobs`).
         out: a new folder, or that of this sweep.
         model: the model of the jobs that name none, as in `load`.
         device: as in `load`.
