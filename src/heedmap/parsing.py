@@ -107,12 +107,6 @@ def parse_windows(text: str) -> list[tuple[float, float]]:
     return [parse_window(part) for part in text.split(",")]
 
 
-def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
-    """Read `WORD=WINDOW`."""
-    word, window = _assigned(text, "a word and its window", "cat=0.3")
-    return word, parse_window(window)
-
-
 def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
     """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
     word, box = _assigned(text, "a word and its box", "cat=0,0,64,128")
@@ -203,7 +197,6 @@ READERS: Mapping[Any, Reader] = {
     Keep: Reader(parse_keep, "AXIS,…"),
     Window | None: Reader(parse_window, "A:B"),
     Sequence[str]: Reader(str, "WORD,…", words_of),
-    Mapping[str, Window] | None: Reader(parse_word_window, "WORD=A:B", by_word),
     Mapping[str, Any]: Reader(parse_argument, "NAME=VALUE", by_word),
 }
 """The reader of an option by its type. Typer reads the other types itself."""

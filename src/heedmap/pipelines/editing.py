@@ -101,7 +101,6 @@ def edit(
         cross_replace: part of the run that uses the source's cross-attention: its end, 0 to 1, or
             (start, end). Default: by the purpose of the edit (`heedmap.options.DEFAULT_WINDOWS`; in
             a joint softmax `DEFAULT_JOINT_WINDOWS`).
-        word_windows: other windows for words or phrases of the target.
         self_replace: part of the run that uses the source's self-attention. Default: by the
             purpose of the edit.
         max_self_cells: the largest grid, in cells, whose self-attention is replaced. PixArt, SD 3
@@ -186,7 +185,6 @@ def grid(
         weights: one or several weights by word or phrase of the target.
         seeds: one or several. Default: one at random, saved in the settings.
         kind: as in `edit`; this and the options below hold for all cells.
-        word_windows: as in `edit`.
         max_self_cells: as in `edit`.
         renormalize: as in `edit`.
         only: as in `edit`.
