@@ -94,22 +94,22 @@ def inspect(
     page = run / "index.html"
     asked = (word, parts, refined, concepts, outputs, over, scale, task.out)
     if any(asked) or kind != "png":
-        from heedmap.figures.overlays import png
         from heedmap.figures.plots import encode
-        from heedmap.io.writing import slug
+        from heedmap.io.writing import save_parts, slug
 
         place = task.place(run / "inspect")
         figure, overlays = maps.figure_and_overlays(heats, scale=scale or "shared")
-        files = {f"sheet.{kind}": encode(figure, kind)}
+        files: dict[str, Any] = {f"sheet.{kind}": encode(figure, kind)}
         for number, (one, overlay) in enumerate(
             zip(data["words"], overlays, strict=True)
         ):
             one["file"] = f"words/{number}-{slug(one['word'], 40)}.png"
-            files[one["file"]] = png(overlay)
+            files[one["file"]] = overlay
         if over:
             files |= _draw_over(maps, words, over, scale or "word", kind)
         data["files"] = [*files]
-        save = functools.partial(_save, files=files, data=data)
+        files["inspect.json"] = f"{json.dumps(data)}\n".encode()
+        save = functools.partial(save_parts, parts=files)
         folder = place.put(save, folder_name(word))
         page = folder / f"sheet.{kind}"
     data["folder"] = str(folder)
@@ -123,17 +123,6 @@ def inspect(
         for file in data.get("files", ()):
             typer.echo(file)
     task.finish(data, [folder], page)
-
-
-def _save(folder: Path, files: dict[str, bytes], data: dict[str, Any]) -> None:
-    from heedmap.io.writing import whole_folder
-
-    with whole_folder(folder) as partial:
-        (partial / "words").mkdir()
-        for file, content in files.items():
-            (partial / file).write_bytes(content)
-        text = json.dumps(data) + "\n"
-        (partial / "inspect.json").write_text(text, encoding="utf-8")
 
 
 @command(out="a new one in RUN/segment")

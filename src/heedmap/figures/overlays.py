@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageColor
-from PIL.PngImagePlugin import PngInfo
 
 from heedmap.checks import check_int, is_constant
 from heedmap.errors import ArgumentError, quoted
@@ -43,19 +42,6 @@ OPACITY_PAINTED = 0.6  # of an even colour, so that the image stays visible
 GREY_SEVERAL = 0.9  # hues are easier to distinguish over an image that has hardly any
 # Okabe and Ito's colours, which differ for any kind of colour vision.
 HUES = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#0072b2")
-
-
-def png(image: Image.Image, text: PngInfo | None = None) -> bytes:
-    """Return an image as the bytes of a PNG file, with text chunks if given."""
-    file = io.BytesIO()
-    # At 6, Pillow's own, twice as slow.
-    image.save(
-        file,
-        "PNG",
-        compress_level=4,
-        pnginfo=text,
-    )
-    return file.getvalue()
 
 
 def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:

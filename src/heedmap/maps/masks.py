@@ -17,10 +17,10 @@ from PIL import Image
 from heedmap.checks import as_ordered_list, check_fraction, check_one_of
 from heedmap.errors import ArgumentError, UnknownWordError, quoted
 from heedmap.figures import overlays, plots
-from heedmap.figures.overlays import png, resize_map, to_rgb
+from heedmap.figures.overlays import resize_map, to_rgb
 from heedmap.figures.plots import Panel
 from heedmap.io.word_edits import Box, Mask
-from heedmap.io.writing import slug, whole_folder
+from heedmap.io.writing import save_parts, slug
 from heedmap.maps.recordings import Recording, Selection, is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable
@@ -289,8 +289,9 @@ class Segments:
         """
         check_one_of("kind", kind, ("png", "svg", "pdf"))
         folder = Path(folder)
-        files = {
-            "labels.png": png(self.indexed()),
+        files: dict[str, Any] = {
+            "labels.png": self.indexed(),
+            "labels.npy": self.labels,
             f"sheet.{kind}": plots.encode(self.figure(), kind),
         }
         phrases: list[dict[str, Any]] = []
@@ -298,7 +299,7 @@ class Segments:
             mask = self.labels == number
             name = self.names[number - 1]
             file = f"masks/{number}-{slug(name, 40)}.png"
-            files[file] = png(Image.fromarray(mask).convert("L"))
+            files[file] = Image.fromarray(mask).convert("L")
             phrase = {
                 "name": name,
                 "label": number,
@@ -318,12 +319,7 @@ class Segments:
         }
         for file, content in (("coco.json", self.coco()), ("segment.json", about)):
             files[file] = f"{json.dumps(content)}\n".encode()
-        with whole_folder(folder) as partial:
-            (partial / "masks").mkdir()
-            np.save(partial / "labels.npy", self.labels, allow_pickle=False)
-            for file, data in files.items():
-                (partial / file).write_bytes(data)
-        return folder
+        return save_parts(folder, files)
 
     def sheet(self, *, title: str | None = None) -> Image.Image:
         """Return `figure` as an image."""

@@ -18,7 +18,6 @@ from heedmap.figures.overlays import (
     centred,
     mosaic_size,
     of_mosaic,
-    png,
 )
 from heedmap.io import reading
 from heedmap.io.schemas import (
@@ -29,7 +28,7 @@ from heedmap.io.schemas import (
     StepSource,
 )
 from heedmap.io.word_edits import Confine
-from heedmap.io.writing import slug
+from heedmap.io.writing import png, slug
 from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import (
     SCALES,

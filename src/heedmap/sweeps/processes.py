@@ -27,7 +27,7 @@ from accelerate import PartialState
 from heedmap.backends import loading
 from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, record_warnings
-from heedmap.io.writing import TakenError, whole_folder
+from heedmap.io.writing import TakenError, save_parts
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.pipelines.generation import generate, generate_batch
@@ -247,14 +247,10 @@ class Worker:
             # Of a killed process.
             for partial in target.parent.glob(f".{target.name}.tmp-*"):
                 shutil.rmtree(partial, ignore_errors=True)
-            # Unless it is done.
-            with (
-                suppress(TakenError),
-                whole_folder(target) as partial,
-            ):
-                result.write_files(partial, overlays=self.pages)
-                row = tables.row_of(job, result, seconds, warnings)
-                (partial / tables.ROW).write_text(json.dumps(row), encoding="utf-8")
+            row = tables.row_of(job, result, seconds, warnings)
+            row_part = {tables.ROW: json.dumps(row).encode()}
+            with suppress(TakenError):  # it is done
+                save_parts(target, result.parts(self.pages) | row_part)
             tables.failure_file(self.folder, job).unlink(missing_ok=True)
 
     def _save_failure(self, job: Job, error: Exception) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from heedmap.errors import RunError
 from heedmap.figures.overlays import resize_map
 from heedmap.io.reading import path_of
-from heedmap.io.writing import TakenError, digest_of, whole_folder
+from heedmap.io.writing import TakenError, digest_of, save_parts
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.options import MASK_THRESHOLD
 from heedmap.results.edits import EditResult
@@ -52,8 +52,7 @@ def claim(out: str | Path, jobs: Sequence[Job], batch: int) -> Path:
     sweep = {"sha256": ids.hexdigest(), "batch": batch}
     data = json.dumps(sweep).encode()
     try:
-        with whole_folder(folder) as partial:
-            (partial / file.name).write_bytes(data)
+        save_parts(folder, {file.name: data})
     except TakenError:
         if not file.exists():  # else this or another process has made it
             raise
