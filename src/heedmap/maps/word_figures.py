@@ -22,9 +22,9 @@ from heedmap.maps.heatmaps import (
     HeatMap,
     HeatMaps,
     Scale,
+    colour_ranges,
     common_range,
     scale_name,
-    word_ends,
 )
 from heedmap.options import Axis
 
@@ -65,14 +65,10 @@ def timeline(
     maps = resized(maps, SIDE)
     steps = _spread(maps.steps, frames)
     rows = [_by_step(maps, one, scale) for one in words]
-    ranges = [common_range(row.values(), scale) for row in rows]
-    lows, highs = zip(*ranges, strict=True)
-    ends = min(lows), max(highs)
-    bar = _scale_bar(maps, scale, "at all steps", ends)
-    if scale != "word":
-        ranges = [ends] * len(rows)
-    elif len(rows) > 1:
-        bar = _scale_bar(maps, scale, "of a row", word_ends(ends[0]))
+    is_shared = scale != "word" or len(rows) == 1
+    heats = [row.values() for row in rows]
+    ranges, ends = colour_ranges(heats, scale, shared=is_shared)
+    where = "at all steps" if is_shared else "of a row"
     timesteps = maps.recording.timesteps
     note = f"{len(steps)} of {plural(len(timesteps), 'step')}, each by itself"
     if maps.image is not None:
@@ -81,7 +77,7 @@ def timeline(
     about: dict[str, Any] = {
         "title": f"Over the steps: {', '.join(labels)}",
         "note": f"{note} · {mean_of(maps, 'step')} · {maps.tokens.prompt}",
-        "bars": [bar],
+        "bars": [_scale_bar(maps, scale, where, ends)],
         "width": width,
     }
     columns = [f"step {step}" for step in steps]

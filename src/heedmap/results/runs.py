@@ -15,7 +15,6 @@ from heedmap.figures import plots
 from heedmap.figures.overlays import (
     Animation,
     StepPictures,
-    centred,
     mosaic_size,
     of_mosaic,
 )
@@ -32,10 +31,9 @@ from heedmap.io.writing import png, slug
 from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import (
     SCALES,
-    HeatMap,
     HeatMaps,
     Scale,
-    common_range,
+    colour_ranges,
     scale_name,
 )
 from heedmap.maps.recordings import Recording
@@ -356,8 +354,7 @@ def compare(
     ]
     if len(several) < 2:
         raise ArgumentError(
-            f"runs is {quoted(runs)}: expected a list of two or more runs or their folders, as in "
-            "compare([a, b])"
+            "nothing to compare: expected two or more runs, or their folders"
         )
     names = common_words(several) if words is None else as_list(words)
     if not names:
@@ -380,16 +377,23 @@ def compare(
     bars: list[plots.ScaleBar] = []
     for share in dict.fromkeys(shares):
         group = [number for number, one in enumerate(shares) if one == share]
-        heats = [[small[n][word] for n in group if word in small[n]] for word in names]
-        spans, ends = _spans(heats, scale)
-        if any(heats):
+        read = [word for word in names if any(word in small[n] for n in group)]
+        ranges: dict[str, tuple[float, float]] = {}
+        if read:
+            heats = [
+                [small[n][word] for n in group if word in small[n]] for word in read
+            ]
+            # Of the maps here, not of all words.
+            values: Scale = "raw" if scale == "raw" else "word"
+            found, ends = colour_ranges(heats, values, shared=scale != "word")
+            ranges = dict(zip(read, found, strict=True))
             bars.append(plots.ScaleBar(scale_name(_SCALES[scale], share), ends))
         for number in group:
             maps = small[number]
-            for word, span in zip(names, spans, strict=True):
+            for word in names:
                 cell = "not read"
                 if word in maps:
-                    cell = maps[word].render(*span, short_side=1)
+                    cell = maps[word].render(*ranges[word], short_side=1)
                 rows[number].append(cell)
     return plots.draw_table(
         [*zip(labels(several), rows, strict=True)],
@@ -398,24 +402,6 @@ def compare(
         note=" · ".join(filter(None, map(common.get, note))),
         bars=bars,
     )
-
-
-def _spans(
-    heats: Sequence[Sequence[HeatMap]], scale: Scale
-) -> tuple[list[tuple[float, float]], tuple[float, float] | tuple[str, str]]:
-    """Return the coldest and the hottest value of each word, and the ends of the scale's bar."""
-    # Of the maps here, not of all words.
-    values: Scale = "raw" if scale == "raw" else "word"
-    maps = [heat for column in heats for heat in column]
-    shared = common_range(maps, values) if maps else (0.0, 0.0)
-    signed = shared[0] < 0
-    if scale != "word":
-        shared = centred(*shared) if signed else shared
-        return [shared] * len(heats), shared
-    spans = [common_range(column, values) if column else shared for column in heats]
-    if signed:
-        return [centred(*span) for span in spans], ("−most", "most")
-    return spans, ("least", "most")
 
 
 def setting_texts(run: Run) -> dict[str, str]:
