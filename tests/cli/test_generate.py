@@ -122,7 +122,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 @pytest.mark.parametrize(("error", "code"), [(FULL, 2), (KeyboardInterrupt(), 130)], ids=str)
 def test_a_failure_while_saving_leaves_nothing(model, desk: Path, monkeypatch, error, code):
-    monkeypatch.setattr(Image.Image, "save", fail_with(error))
+    monkeypatch.setattr(Path, "write_bytes", fail_with(error))
     assert invoke("generate", PROMPT, "--steps", 1, "-o", "x").exit_code == code
     assert files(desk) == set()
 

@@ -381,25 +381,19 @@ class Selection:
     @property
     def layer_numbers(self) -> tuple[int, ...]:
         """The numbers of its layers."""
-        if self.layers is not None:
-            return self.layers
-        return tuple(range(len(self.recording.layers)))
+        return self.layers or tuple(range(len(self.recording.layers)))
 
     @property
     def step_numbers(self) -> tuple[int, ...]:
         """The numbers of its steps; SelectionError where they were averaged."""
         self._check_kept("step")
-        if self.steps is not None:
-            return self.steps
-        return tuple(range(len(self.recording.timesteps)))
+        return self.steps or tuple(range(len(self.recording.timesteps)))
 
     @property
     def head_numbers(self) -> tuple[int, ...]:
         """The numbers of its heads; SelectionError where they were averaged."""
         self._check_kept("head")
-        if self.heads is not None:
-            return self.heads
-        return tuple(range(self._most_heads()))
+        return self.heads or tuple(range(self._most_heads()))
 
     def _most_heads(self) -> int:
         return max(self.recording.layers[i].heads for i in self.layer_numbers)

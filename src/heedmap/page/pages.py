@@ -161,41 +161,22 @@ def assemble(name: str, title: str, *scripts: str, **parts: str) -> str:
 
     Args:
         name: the path of its HTML, style and last script within this folder, without an ending.
-        title: as in `document`.
+        title: plain text.
         scripts: the paths of its other scripts, without an ending.
-        parts: as in `document`.
+        parts: HTML, or JSON from `as_script`, in place of its name in two braces.
     """
     paths = ("assets/dom", *scripts, name)
     script = "".join(page_part(f"{path}.js") for path in paths)
     style = page_part("assets/base.css") + page_part(f"{name}.css")
-    return document(
-        page_part(f"{name}.html"),
-        title,
-        style,
-        script,
-        **parts,
-    )
-
-
-def document(
-    template: str,
-    title: str,
-    style: str,
-    script: str,
-    **parts: str,
-) -> str:
-    """Fill a template: HTML with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and parts.
-
-    The title is plain text; other parts are HTML, or JSON from `as_script`.
-    """
     parts |= {
-        "title": html.escape(title.encode("utf-8", "replace").decode("utf-8")),
+        "title": html.escape(title),
         "policy": f"default-src 'none'; img-src data: blob:; style-src {_source(style)}; "
         f"script-src {_source(script)}; base-uri 'none'; form-action 'none'",
         "style": style,
         "script": script,
     }
     # In one pass: a part may contain braces.
+    template = page_part(f"{name}.html")
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
 
 
@@ -252,20 +233,13 @@ def _page(
             "hues": overlays.HUES,
         },
     }
-    bare = assemble(
-        "assets/page",
-        title,
-        *_SCRIPTS,
-        data=as_script(data),
-    )
-    budget = limit - len(bare.encode()) - 700
+
+    def page() -> str:
+        return assemble("assets/page", title, *_SCRIPTS, data=as_script(data))
+
+    budget = limit - len(page().encode()) - 700
     data["maps"] = pack([_recordings(run) for run in runs], budget)
-    return assemble(
-        "assets/page",
-        title,
-        *_SCRIPTS,
-        data=as_script(data),
-    )
+    return page()
 
 
 def _recordings(run: "Run") -> dict[str, Recording]:
