@@ -3,12 +3,10 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from heedmap.errors import ArgumentError
-from heedmap.sweeps.jobs import in_units, read_jobs, truth
+from heedmap.sweeps.jobs import in_units, read_jobs
 
 JOB = {"prompt": "a red house", "seed": 7}
 EDIT = {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7}
@@ -61,7 +59,6 @@ def test_weights_of_an_edit_are_those_of_its_target():
 
 def test_settings_are_part_of_the_identity(random_folder):
     rows = [JOB, {**JOB, "seed": 8}, {**JOB, "model": str(random_folder)}, EDIT]
-    rows.append({**JOB, "truths": {"house": [0, 0, 8, 8]}})
     ids = {job.id for job in read_jobs(rows)}
     assert len(ids) == len(rows)
     assert ids.isdisjoint(job.id for job in read_jobs(rows, dtype="float16"))
@@ -83,7 +80,6 @@ BAD = [
     {**JOB, "size": [63, 64]},
     {**JOB, "prompt": "a red house " + "x " * 90 + "(tree:2)"},
     {**JOB, "weights": {"tree": 2}},
-    {**JOB, "truths": {"tree": [0, 0, 8, 8]}},
     {"prompt": "a red house"},
     {**EDIT, "target": "a red house"},
     {**EDIT, "only": "tree->house"},
@@ -127,15 +123,3 @@ def test_a_unit_has_jobs_of_one_shape_and_model(random_folder):
     assert [len(unit) for unit in units] == [2, 2, 1, 1, 1, 1, 1]
     for unit in units:
         assert len({(job.model, job.task, job.arguments.get("steps")) for job in unit}) == 1
-
-
-# --- truths -----------------------------------------------------------------------------------
-
-
-def test_a_truth_is_the_pixels_inside(desk):
-    box = truth([16, 32, 64, 128], "house", (128, 128), (128, 128))
-    expected = np.zeros((128, 128), bool)
-    expected[32:128, 16:64] = True
-    assert (box == expected).all()
-    Image.fromarray(expected).save("mask.png")
-    assert (truth(str(desk / "mask.png"), "house", (1, 1), (128, 128)) == expected).all()
