@@ -44,7 +44,7 @@ def imported_packages(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("folder", "extras"), [("", ()), ("app", ("app",)), ("sweeps", ("sweep", "ray"))]
+    ("folder", "extras"), [("", ()), ("app", ("app",)), ("sweeps", ("sweep",))]
 )
 def test_modules_import_only_declared_packages(folder: str, extras: tuple[str, ...]):
     declared = {MODULES.get(name, name) for name in requirements(*extras)}

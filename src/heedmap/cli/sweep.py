@@ -15,8 +15,6 @@ _JOBS = "Jobs: .jsonl, or .toml lists to combine."
 _OUT = "A new folder, or that of this sweep to continue."
 _BATCH = "Most images at once; equal up to rounding to single ones."
 _SHARD = "Run part I of N, from 1, as in a SLURM array."
-_RAY = "Run on a Ray cluster: its address, auto for a running one, local for a new one here."
-_WORKERS = "Ray's actors. Default: one for each GPU, or one."
 
 
 @command(model=EMBEDDED, out="required", without="open_")
@@ -30,8 +28,6 @@ def sweep(
         bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")
     ] = False,
     shard: Annotated[Any, parsed(parse_shard, "I/N", _SHARD)] = None,
-    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help=_RAY)] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help=_WORKERS)] = None,
 ) -> None:
     """Run the jobs of a file, and write a table of their results.
 
@@ -69,8 +65,6 @@ def sweep(
                 batch=batch,
                 pages=not no_page,
                 shard=shard,
-                ray=ray,
-                workers=workers,
                 progress=advance,
             )
     except KeyboardInterrupt as error:
