@@ -66,7 +66,7 @@ Preview = Callable[[torch.Tensor], None]
 
 
 @overload
-def generate(
+def generate(  # pyright: ignore[reportOverlappingOverload]  # a str is a sequence of them
     pipe: Pipeline,
     prompt: str,
     *,
@@ -79,18 +79,7 @@ def generate(
 @overload
 def generate(
     pipe: Pipeline,
-    prompt: str,
-    *,
-    seed: Sequence[int],
-    edits: Iterable[Edit] = (),
-    progress: Progress | None = None,
-    preview: Preview | None = None,
-    **options: Unpack[GenerateKeywords],
-) -> list[Run]: ...
-@overload
-def generate(
-    pipe: Pipeline,
-    prompt: list[str] | tuple[str, ...],
+    prompt: Sequence[str],
     *,
     seed: int | Sequence[int] | None = None,
     edits: Iterable[Edit] = (),
