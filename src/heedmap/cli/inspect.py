@@ -206,13 +206,10 @@ def compare(
         path = writing.put_counting(path, save)
     else:
         save(path)
-    entries: list[dict[str, Any]] = []
-    for folder, run, label in zip(folders, runs, labels(runs), strict=True):
-        numbers: dict[str, Any] = dict.fromkeys(words)
-        for name in words:
-            if name in run.maps:
-                numbers[name] = heat_summary(run.maps[name])
-        entries.append({"run": str(folder), "label": label, "words": numbers})
+    entries = [
+        {"run": str(folder), "label": label}
+        for folder, label in zip(folders, labels(runs), strict=True)
+    ]
     if task.verbose:
         typer.echo(f"{path}: {join_words(words, most=len(words))}")
     data = {"file": str(path), "scale": scale, "words": words, "runs": entries}

@@ -429,21 +429,12 @@ def setting_texts(run: Run) -> dict[str, str]:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Return a label of each run: its prompt, seed, steps, model and so on, where they differ.
-
-    Of different models, the scheduler and the arguments are named only if nothing else differs.
-    """
+    """Return a label of each run: its prompt, seed, steps, model and so on, where they differ."""
     several = [setting_texts(run) for run in runs]
     names = [name for name in several[0] if len({run[name] for run in several}) > 1]
-    choices = [names]
-    if "model" in names:
-        short = [name for name in names if name not in ("scheduler", "arguments")]
-        choices = [short, names]
-    texts: list[str] = []
-    for chosen in choices:
-        texts = [", ".join(filter(None, map(run.get, chosen))) for run in several]
-        if len({*texts}) == len(runs):
-            return texts
+    texts = [", ".join(filter(None, map(run.get, names))) for run in several]
+    if len({*texts}) == len(runs):
+        return texts
     return [
         ", ".join(filter(None, (f"run {n}", text))) for n, text in enumerate(texts, 1)
     ]

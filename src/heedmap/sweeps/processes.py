@@ -114,12 +114,13 @@ def sweep(
         for job in unit:  # those that failed run again
             tables.failure_file(folder, job).unlink(missing_ok=True)
     worker = Worker(folder, device, dtype, pages)
+    report = progress or (lambda done, count: None)
     ended = 0
-    for unit in [[], *units]:
+    report(ended, total)
+    for unit in units:
         worker.run(unit)
         ended += len(unit)
-        if progress is not None:
-            progress(ended, total)
+        report(ended, total)
     # The launcher ends all processes if the first ends with an error.
     if state is not None:
         state.wait_for_everyone()
