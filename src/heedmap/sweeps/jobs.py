@@ -4,9 +4,9 @@ A job is a call of `generate`, `edit` or `locate` with its arguments:
 
     {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7, "steps": 30}
 
-Besides, it may have "model", and "weights" by word.
+Besides, it may have "model".
 A manifest is JSONL with one job a line, or TOML. In TOML the plural of an argument is a list
-("prompts", "seeds", "targets"), and each combination of such lists and of weights is a job.
+("prompts", "seeds", "targets"), and each combination of such lists is a job.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from heedmap.pipelines.editing import check_effect, edit, resolve_edits
 from heedmap.pipelines.generation import generate
 from heedmap.pipelines.input_images import locate, open_image, resolve_location
 from heedmap.text.concepts import checked_concepts
-from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
+from heedmap.text.weights import parse_weights, token_weights
 
 TASKS: Mapping[str, Callable[..., Any]] = {
     "generate": generate,
@@ -43,7 +43,6 @@ TASKS: Mapping[str, Callable[..., Any]] = {
 }
 """The function of each task."""
 _SIGNATURES = {task: inspect.signature(function) for task, function in TASKS.items()}
-_ABOUT_JOB = ("task", "model", "weights")
 _NOT_IN_JOBS = {"edits", "preview", "progress"}
 
 
@@ -146,22 +145,15 @@ def _product(fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield each combination of the lists of a TOML file."""
     task = fixed.get("task", "generate")
     check_one_of("task", task, TASKS)
-    names = {*_SIGNATURES[task].parameters, *_ABOUT_JOB}
-    weights = fixed.pop("weights", {})
-    if not isinstance(weights, dict):
-        raise ArgumentError("weights is no table: expected one such as {red = [1, 2]}")
-    by_word = itertools.product(*map(_as_list, weights.values()))
-    axes = {"weights": [dict(zip(weights, values, strict=True)) for values in by_word]}
+    names = {*_SIGNATURES[task].parameters, "task", "model"}
+    axes: dict[str, list[Any]] = {}
     for name in [*fixed]:
         singular = name.removesuffix("s")
         if name not in names and singular in names:
-            axes[singular] = _as_list(fixed.pop(name))
+            values = fixed.pop(name)
+            axes[singular] = values if isinstance(values, list) else [values]
     for values in itertools.product(*axes.values()):
         yield {**fixed, **dict(zip(axes, values, strict=True))}
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 class _Checker:
@@ -184,17 +176,14 @@ class _Checker:
             raise ArgumentError(
                 f"it is {quoted(row)}: expected a JSON object with the arguments"
             )
-        about = {name: row.pop(name, None) for name in _ABOUT_JOB}
-        task = about["task"] or "generate"
-        model = about["model"] or self._model
-        weights = about["weights"] or {}
+        task = row.pop("task", None) or "generate"
+        model = row.pop("model", None) or self._model
         check_one_of("task", task, TASKS)
         check_text("model", model or "")
         settings = {
             **row,
             "task": task,
             "model": model,
-            "weights": weights,
             "dtype": self._dtype,
         }
         identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
@@ -207,16 +196,8 @@ class _Checker:
             _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS,
         )
         check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
-        if not isinstance(weights, dict):
-            raise ArgumentError("weights is a table: expected a value for each word")
         for name in {"picture", "image"} & row.keys():
             row[name] = self._path(row[name])
-        if weights:
-            prompts = (name for name in ("target", "source") if row.get(name))
-            name = next(prompts, "prompt")
-            parsed = parse_weights(check_prompt(row.get(name)))
-            spans = weighed(parsed, prompt_table(pipe, parsed.text), weights)
-            row[name] = spelled(parsed.text, spans)
         rest = {name: row[name] for name in row.keys() - {"prompt", "seed"}}
         shape = json.dumps([task, rest], sort_keys=True)
         job = Job(
