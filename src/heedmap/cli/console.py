@@ -99,8 +99,12 @@ class Task(LoadOptions):
         data: Mapping[str, Any],
         saved: Iterable[object],
         page: object = None,
+        lines: Iterable[str] = (),
     ) -> None:
-        """Print JSON or the saved files, and open a page, as the flags say."""
+        """Print lines, JSON or the saved files, and open a page, as the flags say."""
+        if self.verbose:
+            for line in lines:
+                typer.echo(line)
         if self.json:
             from heedmap.io.schemas import to_json
 

@@ -113,9 +113,7 @@ def grid(
     )
     folder = place.put(result.save, result_name(result))
     page = folder / "index.html"
-    if task.verbose:
-        axes = ", ".join(result.axes)
-        typer.echo(str(folder))
-        typer.echo(f"{plural(len(result), 'edit')} over {axes}. Open {page}.")
+    count = plural(len(result), "edit")
+    lines = [str(folder), f"{count} over {', '.join(result.axes)}. Open {page}."]
     data = {"folder": str(folder), "report": result.report, "cells": result.rows()}
-    task.finish({"grid": data}, [folder], page)
+    task.finish({"grid": data}, [folder], page, lines)

@@ -20,7 +20,7 @@ from heedmap.cli.console import (
     parsed,
     print_table,
 )
-from heedmap.errors import ArgumentError, RunError, join_words
+from heedmap.errors import ArgumentError, RunError
 from heedmap.options import MASK_THRESHOLD, SHARES
 from heedmap.parsing import parse_integers, parse_names, parse_range
 
@@ -210,10 +210,8 @@ def compare(
         {"run": str(folder), "label": label}
         for folder, label in zip(folders, labels(runs), strict=True)
     ]
-    if task.verbose:
-        typer.echo(f"{path}: {join_words(words, most=len(words))}")
     data = {"file": str(path), "scale": scale, "words": words, "runs": entries}
-    task.finish(data, [path], path)
+    task.finish(data, [path], path, [f"{path}: {', '.join(words)}"])
 
 
 def heat_summary(heat: "hm.HeatMap") -> dict[str, Any]:

@@ -76,13 +76,12 @@ def sweep(
     if not first:  # the launcher ends all processes if another one ends with an error
         return
     table = None if result.pending else str(result.table)
-    if task.verbose:
-        done = f"{plural(result.done, 'job')} done, {result.failed} failed"
-        typer.echo(f"{result.folder}: {done}, {result.pending} left to others.")
-        if table:
-            typer.echo(f"The table: {table}")
+    done = f"{plural(result.done, 'job')} done, {result.failed} failed"
+    lines = [f"{result.folder}: {done}, {result.pending} left to others."]
+    if table:
+        lines.append(f"The table: {table}")
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
     data = {"folder": str(result.folder), "table": table, **counts}
-    task.finish(data, [result.folder])
+    task.finish(data, [result.folder], lines=lines)
     if result.failed:
         raise typer.Exit(1)

@@ -213,7 +213,7 @@ def _page(
             {
                 "size": run.image.size,
                 "masks": masks_data(run.maps, share // 10),
-                "steps": steps_data(run.step_pictures, share // 10),
+                "steps": steps_data(run.step_pictures),
                 **picture_data(run.image, share // 2),
                 **run_summary(run),
             }
@@ -288,8 +288,8 @@ def masks_data(maps: HeatMaps, budget: int) -> list[dict[str, Any]]:
     return masks if sum(len(mask["picture"]) for mask in masks) <= budget else []
 
 
-def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None:
-    """Return a mosaic of the images of a run's steps, halved until its URL fits the budget."""
+def steps_data(steps: StepPictures | None) -> dict[str, Any] | None:
+    """Return a mosaic of the images of a run's steps."""
     if steps is None:
         return None
     picture = link(
@@ -298,9 +298,6 @@ def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None
         quality=85,
         method=4,
     )
-    if len(picture) > budget and min(steps.size) >= 16:
-        frames = tuple(frame.reduce(2) for frame in steps.frames)
-        return steps_data(StepPictures(frames, steps.shows), budget)
     across, _ = tiles(len(steps.frames))
     return {
         "picture": picture,
