@@ -97,16 +97,7 @@ def test_refused_selections_write_nothing(saved: Path, arguments):
 
 
 @pytest.mark.parametrize(
-    "option",
-    [
-        *(["--steps", "a:b"], ["--heads", "0;2"], ["-w", "#x"], ["--over", "time"]),
-    ],
+    "option", [["--steps", "a:b"], ["--heads", "0;2"], ["-w", "#x"], ["--over", "time"]]
 )
 def test_wrong_usage_is_refused(saved: Path, option):
     usage_error_of("inspect", saved, *option)
-
-
-def test_folders_without_a_run_are_refused(desk: Path):
-    (desk / "run.json").write_text("{")
-    error_of("inspect", desk)
-    assert files(desk) == {"run.json"}

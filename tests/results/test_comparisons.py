@@ -90,14 +90,10 @@ def test_a_word_missing_in_one_run_is_a_text():
     assert isinstance(rows[0][1][1], Image.Image)
 
 
-def test_one_run_is_not_compared():
-    with pytest.raises(ArgumentError, match="runs"):
-        comparisons.compare([run_of()])
-
-
 @pytest.mark.parametrize(
     ("prompts", "words", "error"),
     [
+        (("red house",), None, ArgumentError),
         (("red house", "blue tree"), None, ArgumentError),
         (("red house", "red house"), ["house", "dog"], UnknownWordError),
     ],
