@@ -85,10 +85,8 @@ class HeatMap:
     share_of: Share | None = None
 
     def __repr__(self) -> str:
-        height, width = self.values.shape
         span = f"{self.values.min():.3g} to {self.values.max():.3g}"
-        refined = ", refined" * self.refined
-        return f"<HeatMap of {quoted(self.label)}: {width}×{height} cells, {span}{refined}>"
+        return f"<HeatMap of {quoted(self.label)}: {span}>"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return the values, for `numpy.asarray`."""

@@ -31,7 +31,6 @@ from heedmap.errors import (
     format_bytes,
     join_words,
     nearest,
-    plural,
     quoted,
 )
 from heedmap.io import reading
@@ -215,10 +214,8 @@ class Recording(RecordingInfo):
             vars(self).update(refined=_read_only(self.refined))
 
     def __repr__(self) -> str:
-        axes = " and ".join(sorted(self.keep)) or "none"
         return (
-            f"<Recording of {quoted(self.table.prompt)}: {plural(len(self.positions), 'token')}, "
-            f"axes kept: {axes}, {format_bytes(self.nbytes)}>"
+            f"<Recording of {quoted(self.table.prompt)}, {format_bytes(self.nbytes)}>"
         )
 
     @property

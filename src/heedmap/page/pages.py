@@ -28,7 +28,7 @@ from heedmap.maps.recordings import Recording
 from heedmap.options import MASK_THRESHOLD, EditPurpose
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words
-from heedmap.text.prompts import is_content, untaught_warnings
+from heedmap.text.prompts import is_content, untaught_warning
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
 
@@ -324,10 +324,7 @@ def run_summary(run: "Run") -> dict[str, Any]:
     settings = run.settings
     share = run.maps.recording.share_of
     table = run.maps.tokens
-    negative = settings.negative or ""
-    notes = untaught_warnings(
-        settings.untaught or (), [table.prompt], negative, settings.concepts
-    )
+    notes = [untaught_warning(settings.untaught or ())]
     if settings.nsfw_content_detected:
         notes.append("the safety checker replaced this image with black")
     weights: Mapping[int, float] = {}
@@ -336,7 +333,7 @@ def run_summary(run: "Run") -> dict[str, Any]:
     return {
         "settings": to_json(settings),
         "model": "--model MODEL" if settings.model == settings.pipeline else "",
-        "untaught": " ".join(map(as_sentence, notes)),
+        "untaught": " ".join(map(as_sentence, filter(None, notes))),
         "shareOf": share,
         "weights": _by_word(table, weights),
         "rest": strongest_word(run.maps),

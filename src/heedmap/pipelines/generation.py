@@ -50,7 +50,7 @@ from heedmap.recording.recorder import RecordingSpec
 from heedmap.recording.steps import AfterStep, StepState
 from heedmap.recording.tracing import Trace
 from heedmap.results.runs import Run
-from heedmap.text.prompts import untaught, untaught_warnings
+from heedmap.text.prompts import untaught, untaught_warning
 from heedmap.text.weights import (
     WeightedPrompt,
     bracket_warning,
@@ -232,7 +232,7 @@ def generate_batch(
     vocabulary = loading.model_card(loading.name_of(pipe)).vocabulary
     others = [negative, *spec.concepts]
     unknown = untaught([*texts, *others], vocabulary) or ()
-    doubts = untaught_warnings(unknown, texts, negative, spec.concepts)
+    doubts = [untaught_warning(unknown)]
     if image is None:
         doubts += map(bracket_warning, parsed)
     for text in filter(None, [*doubts, *_warnings(pipe, options, branches)]):

@@ -153,8 +153,7 @@ class Grid(Result):
     report: GridReport
 
     def __repr__(self) -> str:
-        axes = {name: len(values) for name, values in self.axes.items()}
-        return f"<Grid of {quoted(self.report.source)}: {len(self)} cells, axes {axes}>"
+        return f"<Grid of {quoted(self.report.source)}: {len(self)} cells>"
 
     def __len__(self) -> int:
         return len(self.cells)

@@ -98,13 +98,8 @@ class Run(Result):
     input_image: Image.Image | None = None
 
     def __repr__(self) -> str:
-        width, height = self.image.size
         settings = self.settings
-        steps = plural(len(self.maps.recording.timesteps), "step")
-        return (
-            f"<Run {quoted(settings.prompt)}, seed {settings.seed}: {width}×{height}, {steps}, "
-            f"{plural(len(self.maps.words), 'word')}>"
-        )
+        return f"<Run {quoted(settings.prompt)}, seed {settings.seed}>"
 
     def figure(self, *, scale: Scale = "shared") -> "Figure":
         """Draw the image, then one overlay a word, with captions and the scale (`HeatMaps.figure`).
