@@ -5,7 +5,7 @@
 
 import ast
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
@@ -155,11 +155,6 @@ def by_word(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def words_of(texts: Iterable[str]) -> list[str]:
-    """Return the words or phrases between the commas of texts."""
-    return parse_names(",".join(texts))
-
-
 def _assigned(text: str, expected: str, example: str) -> tuple[str, str]:
     word, sign, value = text.rpartition("=")
     if not (sign and word.strip() and value.strip()):
@@ -196,7 +191,7 @@ READERS: Mapping[Any, Reader] = {
     tuple[int, int] | None: Reader(parse_size, "WxH"),
     Keep: Reader(parse_keep, "AXIS,…"),
     Window | None: Reader(parse_window, "A:B"),
-    Sequence[str]: Reader(str, "WORD,…", words_of),
+    Sequence[str]: Reader(str, "WORD,…", lambda texts: parse_names(",".join(texts))),
     Mapping[str, Any]: Reader(parse_argument, "NAME=VALUE", by_word),
 }
 """The reader of an option by its type. Typer reads the other types itself."""

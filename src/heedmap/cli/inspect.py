@@ -86,7 +86,15 @@ def inspect(
         "prompt": maps.tokens.prompt,
         "layers": [layer.name for layer in maps.layers],
         "values": values,
-        "words": [{"word": heat.label, **heat_summary(heat)} for heat in heats],
+        "words": [
+            {
+                "word": heat.label,
+                "most": round(heat.extremum, 6),
+                "mean": round(float(heat.values.mean()), 6),
+                "peak": heat.peak if heat.values.any() else None,
+            }
+            for heat in heats
+        ],
     }
     folder = run
     page = run / "index.html"
@@ -210,15 +218,6 @@ def compare(
     ]
     data = {"file": str(path), "scale": scale, "words": words, "runs": entries}
     task.finish(data, [path], path, [f"{path}: {', '.join(words)}"])
-
-
-def heat_summary(heat: "hm.HeatMap") -> dict[str, Any]:
-    """Return the extremum, the mean and the peak of a map (None if it is 0)."""
-    return {
-        "most": round(float(heat.extremum), 6),
-        "mean": round(float(heat.values.mean()), 6),
-        "peak": heat.peak if heat.values.any() else None,
-    }
 
 
 def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":

@@ -17,7 +17,6 @@ from heedmap.errors import (
     HeedmapError,
     SelectionError,
     format_number,
-    plural,
     quoted,
 )
 from heedmap.figures import overlays, plots
@@ -332,8 +331,7 @@ class HeatMaps:
     _shared: tuple[float, float] | None = None  # in place of the range of all words
 
     def __repr__(self) -> str:
-        words = plural(len(self.words), "word")
-        return f"<HeatMaps of {quoted(self.tokens.prompt)}: {words}>"
+        return f"<HeatMaps of {quoted(self.tokens.prompt)}>"
 
     @property
     def tokens(self) -> TokenTable:

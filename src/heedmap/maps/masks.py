@@ -209,8 +209,7 @@ class Segments:
     threshold: float = MASK_THRESHOLD
 
     def __repr__(self) -> str:
-        height, width = self.labels.shape
-        return f"<Segments of {width}×{height} pixels: {', '.join(map(quoted, self.names))}>"
+        return f"<Segments of {', '.join(map(quoted, self.names))}>"
 
     def mask(self, name: str) -> np.ndarray:
         """Return the pixels of all phrases of a name: bool (H, W); UnknownWordError if none is."""

@@ -25,7 +25,7 @@ from heedmap.figures.overlays import StepPictures, tiles
 from heedmap.io.schemas import EditReport, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.options import MASK_THRESHOLD, EditPurpose
+from heedmap.options import MASK_THRESHOLD
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words
 from heedmap.text.prompts import is_content, untaught_warning
@@ -212,7 +212,7 @@ def _page(
         "runs": [
             {
                 "size": run.image.size,
-                "masks": masks_data(run.maps, share // 10),
+                "masks": masks_data(run.maps),
                 "steps": steps_data(run.step_pictures),
                 **picture_data(run.image, share // 2),
                 **run_summary(run),
@@ -270,10 +270,10 @@ def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:
     return {"picture": picture, "exact": exact}
 
 
-def masks_data(maps: HeatMaps, budget: int) -> list[dict[str, Any]]:
+def masks_data(maps: HeatMaps) -> list[dict[str, Any]]:
     """Return the soft mask of each phrase as an image, with the numbers of the phrase's words.
 
-    There are none without refined maps, or if they do not fit into the budget.
+    There are none without refined maps.
     """
     if maps.recording.refined is None:
         return []
@@ -285,7 +285,7 @@ def masks_data(maps: HeatMaps, budget: int) -> list[dict[str, Any]]:
         image = Image.fromarray(np.rint(mask * 255).astype(np.uint8))
         numbers = [word.number for word in words]
         masks.append({"words": numbers, "picture": link(image, "png", optimize=True)})
-    return masks if sum(len(mask["picture"]) for mask in masks) <= budget else []
+    return masks
 
 
 def steps_data(steps: StepPictures | None) -> dict[str, Any] | None:
@@ -397,7 +397,7 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
     back = report.reconstruction
     rows = {
         "kind": report.kind,
-        "what changes": report.purpose and _PURPOSES[report.purpose],
+        "purpose": report.purpose,
         "region from the maps of": report.masked_by,
         "your image": back and returned(back.psnr_db),
         "attention changed": f"{report.moved:.1%}",
@@ -423,14 +423,3 @@ def format_figure(value: float | None, form: str) -> str:
 
 def _window(window: tuple[float, float]) -> str:
     return "from {:g} to {:g} of the run".format(*window)
-
-
-_PURPOSES: Mapping[EditPurpose, str] = {
-    "relation": "where things are",
-    "addition": "something is added",
-    "removal": "something is removed",
-    "setting": "the setting",
-    "swap": "one thing becomes another",
-    "size": "a size",
-    "colour": "a colour",
-}

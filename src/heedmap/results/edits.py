@@ -52,10 +52,8 @@ class EditResult(Result):
     blend: np.ndarray | None = None
 
     def __repr__(self) -> str:
-        source = self.source.settings
-        edited = self.edited.settings
-        change = f"{quoted(source.prompt)} → {quoted(edited.prompt)}"
-        return f"<EditResult {change}, seed {source.seed}: {self.report.kind}>"
+        source = quoted(self.source.settings.prompt)
+        return f"<EditResult {source} → {quoted(self.edited.settings.prompt)}>"
 
     def difference(self) -> Image.Image:
         """Draw the mean change of each pixel's colours as heat, from 0 to the largest change."""

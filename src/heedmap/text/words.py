@@ -111,9 +111,7 @@ class TokenTable:
         return cls(prompt, len(tokens), 0, tuple(tokens), tuple(words))
 
     def __repr__(self) -> str:
-        words = plural(len(self.words), "word")
-        tokens = plural(len(self.tokens), "token")
-        return f"<TokenTable of {quoted(self.prompt)}: {words}, {tokens}>"
+        return f"<TokenTable of {quoted(self.prompt)}>"
 
     @property
     def read_words(self) -> tuple[Word, ...]:
