@@ -46,6 +46,7 @@ def test_the_sheet_is_written_as_pdf_or_svg(saved: Path, other: Path, desk: Path
 @pytest.mark.parametrize(
     "arguments",
     [
+        ["saved"],
         ["saved", "nowhere"],
         ["saved", "other", "-w", "dog"],
         ["saved", "other", "--out", "x.jpg"],

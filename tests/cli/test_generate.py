@@ -100,7 +100,7 @@ def test_options_are_refused_before_a_model_is_loaded(desk: Path):
     assert "absent" in error_of(*absent)
     (desk / "letters").mkdir()
     (desk / "letters" / "mother.txt").write_text("Dear …")
-    for option in (["--out", "letters"], ["--steps", 0], ["--guidance", -1]):
+    for option in (["--out", "letters"], ["--steps", 0], ["--concepts", "sky,sky"]):
         assert "absent" not in error_of(*absent, *option)
     assert files(desk) == {"letters/mother.txt"}
 
