@@ -45,7 +45,7 @@ def test_ranges_of_merged_steps_begin_and_end_with_whole_windows(load_page: Any)
 
 def step_image(run: Any, step: int) -> Image.Image:
     """The image of a step as the page holds it, as large as the run's own."""
-    data: Any = steps_data(run.step_pictures)
+    data: Any = steps_data(run.step_pictures, 10**9)
     raw = base64.b64decode(data["picture"].partition(",")[2])
     sheet = Image.open(io.BytesIO(raw)).convert("RGB")
     frame = of_mosaic(sheet, 4, tuple(data["size"]), "prediction").frames[step]

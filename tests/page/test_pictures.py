@@ -28,25 +28,31 @@ def test_an_image_is_lossless_if_it_fits():
 
 def test_each_phrase_has_its_soft_mask():
     maps = with_refined(small("a red house next to a blue tree")).maps
-    masks = masks_data(maps)
+    masks = masks_data(maps, 10**9)
     assert [mask["words"] for mask in masks] == [[1, 2], [6, 7]]
     for mask, word in zip(masks, ("house", "blue"), strict=True):
         values = np.asarray(open_image(mask["picture"])) / 255
         np.testing.assert_allclose(values, maps[word].soft_mask(), atol=1 / 510 + 1e-6)
-    assert masks_data(small("a red house").maps) == []
+    assert masks_data(maps, 100) == []
+    assert masks_data(small("a red house").maps, 10**9) == []
     run = with_refined(stable_diffusion("a house", side=48, steps=2))
-    (large,) = masks_data(run.maps)
+    (large,) = masks_data(run.maps, 10**9)
     assert open_image(large["picture"]).size == (MASK_SIDE, MASK_SIDE)
 
 
-def test_step_images_are_a_mosaic():
+def test_step_images_are_halved_until_they_fit():
     smooth = [noise(n, (4, 4)).resize((64, 64), Image.Resampling.BICUBIC) for n in range(5)]
     steps = StepPictures(tuple(smooth), "latents")
-    data = steps_data(steps)
+    data = steps_data(steps, 10**6)
     assert data is not None and data["size"] == (64, 64) and data["shows"] == "latents"
     sheet = open_image(data["picture"]).convert("RGB")
     frames = of_mosaic(sheet, 5, (64, 64), "latents").frames
     for frame, image in zip(frames, smooth, strict=True):
         change = np.asarray(frame).astype(int) - np.asarray(image)
         assert np.abs(change).mean() < 6
-    assert steps_data(None) is None
+    budget = len(data["picture"]) // 2
+    halved = steps_data(steps, budget)
+    assert halved is not None and halved["size"][0] in (32, 16, 8)
+    assert len(halved["picture"]) <= budget
+    assert steps_data(steps, 1) is not None  # so small that there is nothing left to halve
+    assert steps_data(None, 10**6) is None

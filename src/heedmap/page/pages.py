@@ -176,8 +176,9 @@ def assemble(name: str, title: str, *scripts: str, **parts: str) -> str:
         "script": script,
     }
     # In one pass: a part may contain braces.
-    template = page_part(f"{name}.html")
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
+    return re.sub(
+        r"\{\{(\w+)\}\}", lambda place: parts[place[1]], page_part(f"{name}.html")
+    )
 
 
 def _source(text: str) -> str:
@@ -212,8 +213,8 @@ def _page(
         "runs": [
             {
                 "size": run.image.size,
-                "masks": masks_data(run.maps),
-                "steps": steps_data(run.step_pictures),
+                "masks": masks_data(run.maps, share // 10),
+                "steps": steps_data(run.step_pictures, share // 10),
                 **picture_data(run.image, share // 2),
                 **run_summary(run),
             }
@@ -270,10 +271,10 @@ def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:
     return {"picture": picture, "exact": exact}
 
 
-def masks_data(maps: HeatMaps) -> list[dict[str, Any]]:
+def masks_data(maps: HeatMaps, budget: int) -> list[dict[str, Any]]:
     """Return the soft mask of each phrase as an image, with the numbers of the phrase's words.
 
-    There are none without refined maps.
+    There are none without refined maps, or if they do not fit into the budget.
     """
     if maps.recording.refined is None:
         return []
@@ -285,11 +286,11 @@ def masks_data(maps: HeatMaps) -> list[dict[str, Any]]:
         image = Image.fromarray(np.rint(mask * 255).astype(np.uint8))
         numbers = [word.number for word in words]
         masks.append({"words": numbers, "picture": link(image, "png", optimize=True)})
-    return masks
+    return masks if sum(len(mask["picture"]) for mask in masks) <= budget else []
 
 
-def steps_data(steps: StepPictures | None) -> dict[str, Any] | None:
-    """Return a mosaic of the images of a run's steps."""
+def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None:
+    """Return a mosaic of the images of a run's steps, halved until its URL fits the budget."""
     if steps is None:
         return None
     picture = link(
@@ -298,6 +299,9 @@ def steps_data(steps: StepPictures | None) -> dict[str, Any] | None:
         quality=85,
         method=4,
     )
+    if len(picture) > budget and min(steps.size) >= 16:
+        frames = tuple(frame.reduce(2) for frame in steps.frames)
+        return steps_data(StepPictures(frames, steps.shows), budget)
     across, _ = tiles(len(steps.frames))
     return {
         "picture": picture,

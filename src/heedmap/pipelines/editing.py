@@ -14,7 +14,7 @@ from msgspec import structs
 from heedmap.backends.base import Pipeline
 from heedmap.checks import as_ordered_list, check_float, check_prompt
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.io.schemas import MAX_CELLS, GridReport
+from heedmap.io.schemas import GridReport
 from heedmap.options import (
     EditKeywords,
     EditOptions,
@@ -209,8 +209,7 @@ def grid(
 
     Raises:
         ArgumentError: if nothing varies, a target would change nothing in any cell, a word is
-            weighted twice, a value is given twice, there are more than 10,000 cells, or an argument
-            is out of range.
+            weighted twice, a value is given twice, or an argument is out of range.
         UnknownWordError: if a word is not in its prompt.
         TraceError: if an edit could not act.
     """
@@ -247,12 +246,7 @@ def run_grid(
     windows = report.self_replace or (min(one.self_replace for one in default_plans),)
     seeds = report.seeds or (check_seed(None),)
     strips = report.weights.values()
-    count = math.prod(map(len, (targets, crosses, windows, seeds, *strips)))
-    if count > MAX_CELLS:
-        raise ArgumentError(
-            f"the grid would have {count:,} cells: use {MAX_CELLS:,} at most"
-        )
-    if count == 1:
+    if math.prod(map(len, (targets, crosses, windows, seeds, *strips))) == 1:
         raise ArgumentError(
             "the grid has only one cell: vary something, such as weights={'red': [0, 1, 2]} "
             "(--weights red=0,1,2)"

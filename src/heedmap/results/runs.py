@@ -425,9 +425,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
     texts = [", ".join(filter(None, map(run.get, names))) for run in several]
     if len({*texts}) == len(runs):
         return texts
-    return [
-        ", ".join(filter(None, (f"run {n}", text))) for n, text in enumerate(texts, 1)
-    ]
+    return [f"run {n}, {text}".removesuffix(", ") for n, text in enumerate(texts, 1)]
 
 
 def common_words(runs: Sequence[Run]) -> list[str]:

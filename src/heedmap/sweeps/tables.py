@@ -28,7 +28,6 @@ from heedmap.sweeps.jobs import Job
 from heedmap.text.words import Word
 
 TABLE = "results.parquet"
-FAILURES = "failed.jsonl"
 ROW = "row.json"
 _SETTINGS = (
     "model",
@@ -45,8 +44,7 @@ def claim(out: str | Path, jobs: Sequence[Job], batch: int) -> Path:
     folder = path_of(out)
     file = folder / "sweep.json"
     ids = hashlib.sha256("".join(job.id for job in jobs).encode())
-    sweep = {"sha256": ids.hexdigest(), "batch": batch}
-    data = json.dumps(sweep).encode()
+    data = json.dumps({"sha256": ids.hexdigest(), "batch": batch}).encode()
     try:
         save_parts(folder, {file.name: data})
     except TakenError:
@@ -156,7 +154,7 @@ def write_tables(folder: Path, jobs: Sequence[Job]) -> None:
     failures = [
         failure_file(folder, job).read_bytes() for job in jobs if job.id in failed
     ]
-    with whole_file(folder / FAILURES) as partial:
+    with whole_file(folder / "failed.jsonl") as partial:
         partial.write_bytes(b"".join(failures))
 
 

@@ -18,7 +18,6 @@ from heedmap.text.prompts import is_unspaced, split_units
 from heedmap.text.words import Token, TokenTable, Word
 
 _NOT_SET = 2**16  # transformers writes 1e30 where a tokenizer has no limit
-_CLIP_LIMIT = 77
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ def _limit_of(tokenizer: Any, limit: int | None) -> int:
     if limit is None:
         limit = int(tokenizer.model_max_length)
     if limit > _NOT_SET:
-        return _CLIP_LIMIT
+        return 77  # CLIP's
     if limit > MAX_TOKENS:
         raise ModelError(
             f"the tokenizer reads {limit} tokens of a prompt: expected at most {MAX_TOKENS}; load "
