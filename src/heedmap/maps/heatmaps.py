@@ -582,8 +582,8 @@ class HeatMaps:
             panels.append(Panel("", overlays.enlarge(self.image), "the image"))
         if not chosen:
             return plots.draw_panels(panels, title=title), []
-        alone = [[heat] for heat in chosen]
-        ranges, ends = colour_ranges(alone, scale, shared=scale != "word")
+        groups = [[heat] for heat in chosen]
+        ranges, ends = colour_ranges(groups, scale, shared=scale != "word")
         all_refined = all(heat.refined for heat in chosen)
         images: list[Image.Image] = []
         for heat, span in zip(chosen, ranges, strict=True):

@@ -199,7 +199,12 @@ def change_between(
             mse = float(squares[part].mean())
             ssim = float(similar[part].mean())
             psnr_db = -10 * math.log10(mse) if mse else None
-        return Measures(share, mse, psnr_db, ssim)
+        return Measures(
+            share,
+            mse,
+            psnr_db,
+            ssim,
+        )
 
     return Change(inside=measures(inside), outside=measures(~inside))
 

@@ -30,6 +30,7 @@ from heedmap.io.writing import png, slug
 from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import (
     SCALES,
+    HeatMap,
     HeatMaps,
     Scale,
     colour_ranges,
@@ -367,16 +368,19 @@ def compare(
     bars: list[plots.ScaleBar] = []
     for share in dict.fromkeys(shares):
         group = [number for number, one in enumerate(shares) if one == share]
-        read = [word for word in names if any(word in small[n] for n in group)]
+        columns: dict[str, list[HeatMap]] = {}
+        for word in names:
+            heats = [small[n][word] for n in group if word in small[n]]
+            if heats:
+                columns[word] = heats
         ranges: dict[str, tuple[float, float]] = {}
-        if read:
-            heats = [
-                [small[n][word] for n in group if word in small[n]] for word in read
-            ]
+        if columns:
             # Of the maps here, not of all words.
             values: Scale = "raw" if scale == "raw" else "word"
-            found, ends = colour_ranges(heats, values, shared=scale != "word")
-            ranges = dict(zip(read, found, strict=True))
+            spans, ends = colour_ranges(
+                columns.values(), values, shared=scale != "word"
+            )
+            ranges = dict(zip(columns, spans, strict=True))
             bars.append(plots.ScaleBar(scale_name(_SCALES[scale], share), ends))
         for number in group:
             maps = small[number]

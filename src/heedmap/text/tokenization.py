@@ -98,7 +98,16 @@ def tokenize(
         if kind == "text":
             start, end = next(spans)
             label = prompt[start:end]
-        tokens.append(Token(position, token, label, start, end, kind))
+        tokens.append(
+            Token(
+                position,
+                token,
+                label,
+                start,
+                end,
+                kind,
+            )
+        )
     texts = [token for token in tokens if token.kind == "text"]
     count = len(encoding.ids)
     return TokenTable(
@@ -199,7 +208,16 @@ def _words(
         positions = [token.position for token in group_tokens]
         visible = tuple(position for position in positions if position < count)
         missing = len(positions) - len(visible)
-        words.append(Word(len(words), prompt[start:end], start, end, visible, missing))
+        words.append(
+            Word(
+                len(words),
+                prompt[start:end],
+                start,
+                end,
+                visible,
+                missing,
+            )
+        )
     return tuple(words)
 
 

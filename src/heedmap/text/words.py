@@ -104,11 +104,33 @@ class TokenTable:
         start = 0
         for number, text in enumerate(texts):
             end = start + len(text)
-            tokens.append(Token(number, 0, text, start, end, "text"))
-            words.append(Word(number, text, start, end, (number,), 0))
+            token = Token(
+                number,
+                0,
+                text,
+                start,
+                end,
+                "text",
+            )
+            word = Word(
+                number,
+                text,
+                start,
+                end,
+                (number,),
+                0,
+            )
+            tokens.append(token)
+            words.append(word)
             start = end + len(separator)
         prompt = separator.join(word.text for word in words)
-        return cls(prompt, len(tokens), 0, tuple(tokens), tuple(words))
+        return cls(
+            prompt,
+            len(tokens),
+            0,
+            tuple(tokens),
+            tuple(words),
+        )
 
     def __repr__(self) -> str:
         return f"<TokenTable of {quoted(self.prompt)}>"
