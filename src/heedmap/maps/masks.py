@@ -334,15 +334,13 @@ class Segments:
         if self.image is not None:
             panels.append(Panel("", base, "the image"))
         if len(self.names) != 1:
-            rest = f"{100 * (1 - sum(self.shares)):.0f} % background"
+            rest = f"{1 - sum(self.shares):.1%} background"
             panels.append(Panel("", overlays.labelled(base, labels), rest))
         for number, share in enumerate(self.shares, 1):
             single = np.where(labels == number, labels, 0)
-            note = f"{100 * share:.0f} %"
-            if share < 0.01:
-                note = "under 1 %" if share else "no pixel"
             name = self.names[number - 1]
-            panels.append(Panel(name, overlays.labelled(base, single), note))
+            picture = overlays.labelled(base, single)
+            panels.append(Panel(name, picture, f"{share:.1%}"))
         note = f"threshold: {self.threshold:g} of each phrase's soft mask"
         title = self.prompt if title is None else title
         return plots.draw_panels(panels, title=title, note=note)
