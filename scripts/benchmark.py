@@ -88,8 +88,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for_sweeps.add_argument("--jobs", type=int, help=f"({sweeping.JOBS})")
     for_sweeps.add_argument("--steps", type=int, help=f"of a job ({sweeping.STEPS})")
     for_sweeps.add_argument("--rounds", type=int, default=3, help="of one and two processes (3)")
-    for_sweeps.add_argument("--kills", type=int, default=20, help="of each launcher (20)")
-    for_sweeps.add_argument("--launcher", choices=("accelerate", "ray"), action="append")
+    for_sweeps.add_argument("--kills", type=int, default=20, help="sweeps that are killed (20)")
     for_edits.add_argument("--peers", action="store_true", help="the original's way too: slow")
     for_recording.set_defaults(width=None, latent=None)
     for_recording.add_argument(

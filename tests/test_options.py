@@ -38,10 +38,8 @@ def test_values_become_plain_python():
     assert (made.steps, made.guidance, made.keep) == (3, 2.0, ("step",))
     assert type(made.steps) is int and type(made.guidance) is float
     assert GenerateOptions(keep="all").keep == ("layer", "step", "head")
-    edit = EditOptions(
-        cross_replace=0.5, word_windows={"cat": (0.2, np.float64(0.5))}, protect="dog", only="a->b"
-    )
-    assert edit.cross_replace == (0.0, 0.5) and edit.word_windows == {"cat": (0.2, 0.5)}
+    edit = EditOptions(cross_replace=np.float64(0.5), protect="dog", only="a->b")
+    assert edit.cross_replace == (0.0, 0.5)
     assert edit.protect == ("dog",)
     assert dataclasses.replace(edit, batch=3).cross_replace == edit.cross_replace
 
@@ -56,7 +54,6 @@ def test_values_become_plain_python():
         (GenerateOptions, {"tokens": "some"}),
         (EditOptions, {"kind": "both"}),
         (EditOptions, {"cross_replace": (0.5, 0.2)}),
-        (EditOptions, {"word_windows": [("cat", 0.5)]}),
         (EditOptions, {"renormalize": "yes"}),
         (EditOptions, {"protect": "cat"}),
         (EditOptions, {"threshold": 0.5}),
@@ -86,7 +83,6 @@ def test_values_out_of_range_are_refused(kind: type, given: dict):
         (parsing.parse_word, "# 02 ", 2),
         (parsing.parse_window, "0.8", (0, 0.8)),
         (parsing.parse_windows, "0,0.2, 0.1:0.9", [(0, 0), (0, 0.2), (0.1, 0.9)]),
-        (parsing.parse_word_window, "cat=0.3", ("cat", (0, 0.3))),
         (parsing.parse_box, "a=b=0, 0,64,128.5", ("a=b", (0, 0, 64, 128.5))),
         (parsing.parse_word_weights, "red=-2:3:6", ("red", [-2, -1, 0, 1, 2, 3])),
         (parsing.parse_word_weights, "a=b=0,0.5", ("a=b", [0, 0.5])),
@@ -129,7 +125,6 @@ def test_ranges_are_read_as_slices(text: str, taken: list[int]):
         (parsing.parse_word, ["#x"]),
         (parsing.parse_range, ["", ":", "1:2:3", "1.5"]),
         (parsing.parse_windows, ["0,2", "0.9:0.1"]),
-        (parsing.parse_word_window, ["cat", "cat=2", "=0.5"]),
         (parsing.parse_box, ["cat", "cat=1,2,3", "cat=0,0,nan,3"]),
         (parsing.parse_word_weights, ["red", "red=1:2", "red=1:2:100000", "red=nan"]),
         (parsing.parse_argument, ["eta", "=1", "true-cfg=1"]),

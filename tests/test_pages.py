@@ -91,10 +91,7 @@ def run_command(line: str) -> None:
 
 @pytest.mark.usefixtures("two_steps")
 def test_the_commands_of_the_pages_run(monkeypatch: pytest.MonkeyPatch):
-    """All in one folder; those of a cluster find their jobs done.
-
-    `sweeps.test_processes` divides jobs among processes, and runs Ray.
-    """
+    """All in one folder; those of a cluster find their jobs done."""
     (jobs,) = blocks(GUIDE, "toml")
     assert blocks(README, "toml") == [jobs]
     Path("jobs.toml").write_text(jobs.replace("[1, 2]", "[1]"), encoding="utf-8")
@@ -104,8 +101,7 @@ def test_the_commands_of_the_pages_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SLURM_ARRAY_TASK_COUNT", "1")
     (cluster,) = blocks(GUIDE, "sh")
     for line in cluster.splitlines():
-        if "--ray" not in line:
-            run_command(line)
+        run_command(line)
     assert len(pd.read_parquet("sweep/results.parquet")) == 4
 
 

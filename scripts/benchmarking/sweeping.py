@@ -150,53 +150,44 @@ def processes(options: argparse.Namespace, folder: Path) -> Figures:
 
 
 def kills(options: argparse.Namespace, folder: Path) -> Figures:
-    """Sweeps of which a process is killed at a random moment, then started again if need be.
+    """Sweeps under Accelerate of which a process is killed, then started again if need be.
 
-    The process is a worker, or Ray's driver; the moment is between its start and the end of an
-    undisturbed sweep.
+    The moment is random, between the start of the process and the end of an undisturbed sweep.
     """
-    path, chance, found = manifest(folder, options.jobs, options.steps), random.Random(0), {}
+    path, chance = manifest(folder, options.jobs, options.steps), random.Random(0)
     heedmap.sweep(path, folder / "undisturbed", pages=False)
     expected, longest = _content(folder / "undisturbed"), 0.0
-    for name in options.launcher or ("accelerate", "ray"):
-        how: Any = {"launch": (*LAUNCH, 2, "-m")} if name == "accelerate" else {}
-        flags = ("--ray", "local", "--workers", 2) if name == "ray" else ()
-        count = {"sweeps": options.kills, "killed": 0, "started_again": 0, "equal": 0}
-        for number in range(-1, options.kills):  # the first is not killed
-            out = folder / f"{name}-{number}"
-            command = (path, out, *flags)
-            running = _start(*command, **how)
-            while not (victims := _workers(running.pid, name)) and running.poll() is None:
-                time.sleep(0.05)
-            start = time.monotonic()
-            if number >= 0:
-                time.sleep(chance.uniform(0, longest))
-                victims = [
-                    one for one in _workers(running.pid, name) or victims if one.is_running()
-                ]
-                if victims and running.poll() is None:
-                    chance.choice(victims).kill()
-                    count["killed"] += 1
-            while running.wait():
-                count["started_again"] += 1
-                running = _start(*command, **how)
-            longest = time.monotonic() - start if number < 0 else longest
-            count["equal"] += number >= 0 and _content(out) == expected
-            Console(stderr=True).print(name, number + 1, count)
-            shutil.rmtree(out)
-        found[name] = {**count, "seconds_undisturbed": round(longest, 1)}
-    return found
+    launch: Any = (*LAUNCH, 2, "-m")
+    count = {"sweeps": options.kills, "killed": 0, "started_again": 0, "equal": 0}
+    for number in range(-1, options.kills):  # the first is not killed
+        out = folder / f"killed-{number}"
+        running = _start(path, out, launch=launch)
+        while not (victims := _workers(running.pid)) and running.poll() is None:
+            time.sleep(0.05)
+        start = time.monotonic()
+        if number >= 0:
+            time.sleep(chance.uniform(0, longest))
+            victims = [one for one in _workers(running.pid) or victims if one.is_running()]
+            if victims and running.poll() is None:
+                chance.choice(victims).kill()
+                count["killed"] += 1
+        while running.wait():
+            count["started_again"] += 1
+            running = _start(path, out, launch=launch)
+        longest = time.monotonic() - start if number < 0 else longest
+        count["equal"] += number >= 0 and _content(out) == expected
+        Console(stderr=True).print(number + 1, count)
+        shutil.rmtree(out)
+    return {**count, "seconds_undisturbed": round(longest, 1)}
 
 
-def _workers(pid: int, launcher: str) -> list[psutil.Process]:
-    """The processes that run jobs, and Ray's driver when there are such."""
-    part = "heedmap" if launcher == "accelerate" else "MapWorker"
+def _workers(pid: int) -> list[psutil.Process]:
+    """The processes that run jobs."""
     try:
         every = psutil.Process(pid).children(recursive=True)
-        found = [one for one in every if part in " ".join(one.cmdline())]
+        return [one for one in every if "heedmap" in " ".join(one.cmdline())]
     except psutil.Error:
         return []
-    return [*found, psutil.Process(pid)] if found and launcher == "ray" else found
 
 
 def _content(folder: Path) -> dict[str, Any]:

@@ -6,7 +6,6 @@ name of the argument in the error.
 
 import math
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, cast
 
@@ -159,7 +158,4 @@ def _range(least: float, most: float) -> str:
 
 
 def _choice(value: object, names: Iterable[str]) -> str:
-    near = nearest(str(value), names)
-    choice = join_words([*map(repr, near)], "or")
-    close = get_close_matches(str(value)[:100], near, n=1)
-    return f"{choice}; did you mean {close[0]!r}?" if close else choice
+    return join_words([*map(repr, nearest(str(value), names))], "or")

@@ -139,17 +139,6 @@ def check_options(options: Any) -> None:
             vars(options)[one.name] = check(one.name, value)
 
 
-def _check_windows(name: str, windows: Any) -> dict[str, tuple[float, float]]:
-    if not isinstance(windows, Mapping):
-        raise ArgumentError(
-            f"{name} is {quoted(windows)}: expected windows by word, as in {{'cat': 0.3}}"
-        )
-    return {
-        word: check_window(f"the window of {quoted(word)}", window)
-        for word, window in windows.items()
-    }
-
-
 def _check_words(name: str, words: Any) -> tuple[str, ...]:
     return (words,) if isinstance(words, str) else tuple(words)
 
@@ -262,11 +251,6 @@ class EditOptions:
         "As --cross-replace, for the source's self-attention.",
         check_window,
     )
-    word_windows: Mapping[str, Window] | None = option(
-        None,
-        "Another --cross-replace window for one word of TARGET: cat=0.3. May be repeated.",
-        _check_windows,
-    )
     max_self_cells: int = option(32 * 32, check=partial(check_int, least=0))
     renormalize: bool = option(
         False,
@@ -315,7 +299,6 @@ class EditOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        vars(self)["word_windows"] = self.word_windows or {}
         for name in ("blend_from", "threshold", "protect"):
             is_default = getattr(self, name) == getattr(EditOptions, name)
             if self.only is None and not is_default:
@@ -443,7 +426,6 @@ class GridKeywords(GuidedKeywords, total=False):
     """The options of `grid`, which hold for all cells."""
 
     kind: EditKind | None
-    word_windows: Mapping[str, Window] | None
     max_self_cells: int
     renormalize: bool
     only: str | None

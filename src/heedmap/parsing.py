@@ -5,7 +5,7 @@
 
 import ast
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
@@ -107,12 +107,6 @@ def parse_windows(text: str) -> list[tuple[float, float]]:
     return [parse_window(part) for part in text.split(",")]
 
 
-def parse_word_window(text: str) -> tuple[str, tuple[float, float]]:
-    """Read `WORD=WINDOW`."""
-    word, window = _assigned(text, "a word and its window", "cat=0.3")
-    return word, parse_window(window)
-
-
 def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
     """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
     word, box = _assigned(text, "a word and its box", "cat=0,0,64,128")
@@ -161,11 +155,6 @@ def by_word(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def words_of(texts: Iterable[str]) -> list[str]:
-    """Return the words or phrases between the commas of texts."""
-    return parse_names(",".join(texts))
-
-
 def _assigned(text: str, expected: str, example: str) -> tuple[str, str]:
     word, sign, value = text.rpartition("=")
     if not (sign and word.strip() and value.strip()):
@@ -202,8 +191,7 @@ READERS: Mapping[Any, Reader] = {
     tuple[int, int] | None: Reader(parse_size, "WxH"),
     Keep: Reader(parse_keep, "AXIS,…"),
     Window | None: Reader(parse_window, "A:B"),
-    Sequence[str]: Reader(str, "WORD,…", words_of),
-    Mapping[str, Window] | None: Reader(parse_word_window, "WORD=A:B", by_word),
+    Sequence[str]: Reader(str, "WORD,…", lambda texts: parse_names(",".join(texts))),
     Mapping[str, Any]: Reader(parse_argument, "NAME=VALUE", by_word),
 }
 """The reader of an option by its type. Typer reads the other types itself."""

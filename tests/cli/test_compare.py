@@ -25,16 +25,12 @@ def other(second_run: Path, desk: Path) -> Path:
     return shutil.copytree(second_run, desk / "other")
 
 
-def test_options_are_passed_on_and_json_names_the_sheet(saved: Path, other: Path, run: Run):
+def test_options_are_passed_on_and_json_names_the_sheet(saved: Path, other: Path):
     asked = ("-w", "red", "-w", "house", "--scale", "word", "--out", "deep/sheet.png")
     found = run_json("compare", saved, other, *asked)
     assert found["file"] == "deep/sheet.png"
     assert found["words"] == ["red", "house"]
-    first, second = found["runs"]
-    assert second["words"]["red"] is None  # it is not in that prompt
-    heat = run.maps["house"]
-    assert first["words"]["house"]["most"] == pytest.approx(heat.values.max(), abs=1e-6)
-    assert tuple(first["words"]["house"]["peak"]) == heat.peak
+    assert [one["run"] for one in found["runs"]] == [str(saved), str(other)]
     expected = heedmap.compare([Run.load(saved), Run.load(other)], ["red", "house"], scale="word")
     with Image.open("deep/sheet.png") as picture:
         assert np.array_equal(np.asarray(picture), np.asarray(render(expected)))
@@ -50,6 +46,7 @@ def test_the_sheet_is_written_as_pdf_or_svg(saved: Path, other: Path, desk: Path
 @pytest.mark.parametrize(
     "arguments",
     [
+        ["saved"],
         ["saved", "nowhere"],
         ["saved", "other", "-w", "dog"],
         ["saved", "other", "--out", "x.jpg"],

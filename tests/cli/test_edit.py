@@ -15,7 +15,7 @@ SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
 
 
 def test_an_edit_equals_the_librarys(model, desk):
-    windows = ("--cross-replace", "0.2:0.6", "--self-replace", 0.5, "--word-windows", "sea=0.3")
+    windows = ("--cross-replace", "0.2:0.6", "--self-replace", 0.5)
     printed = run_command(*SWAP, *windows, "--renormalize", "--kind", "replace")
     folder = desk / "outputs" / "a-red-sea-7"
     expected = editing.edit(
@@ -26,7 +26,6 @@ def test_an_edit_equals_the_librarys(model, desk):
         steps=2,
         cross_replace=(0.2, 0.6),
         self_replace=0.5,
-        word_windows={"sea": 0.3},
         renormalize=True,
         kind="replace",
     ).save(desk / "mine")
@@ -64,15 +63,8 @@ def test_refused_edits_leave_nothing(model, desk, arguments):
     assert list(desk.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        ["--cross-replace", "0.9:0.1"],
-        ["--word-windows", "sea"],
-    ],
-)
-def test_wrong_usage_of_edit_is_refused(option):
-    usage_error_of(*SWAP, *option)
+def test_wrong_usage_of_edit_is_refused():
+    usage_error_of(*SWAP, "--cross-replace", "0.9:0.1")
 
 
 GRID = ("grid", "a red house", "--steps", 1)

@@ -100,7 +100,7 @@ def test_options_are_refused_before_a_model_is_loaded(desk: Path):
     assert "absent" in error_of(*absent)
     (desk / "letters").mkdir()
     (desk / "letters" / "mother.txt").write_text("Dear …")
-    for option in (["--out", "letters"], ["--steps", 0], ["--guidance", -1]):
+    for option in (["--out", "letters"], ["--steps", 0], ["--concepts", "sky,sky"]):
         assert "absent" not in error_of(*absent, *option)
     assert files(desk) == {"letters/mother.txt"}
 
@@ -122,7 +122,7 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 @pytest.mark.parametrize(("error", "code"), [(FULL, 2), (KeyboardInterrupt(), 130)], ids=str)
 def test_a_failure_while_saving_leaves_nothing(model, desk: Path, monkeypatch, error, code):
-    monkeypatch.setattr(Image.Image, "save", fail_with(error))
+    monkeypatch.setattr(Path, "write_bytes", fail_with(error))
     assert invoke("generate", PROMPT, "--steps", 1, "-o", "x").exit_code == code
     assert files(desk) == set()
 

@@ -50,14 +50,12 @@ def test_layers_steps_and_heads_are_selected(saved: Path, run: Run):
             assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="word")))
 
 
-def test_over_steps_writes_a_timeline_and_an_animation(saved: Path, run: Run):
+def test_over_steps_writes_a_timeline(saved: Path, run: Run):
     found = run_json("inspect", saved, "-w", "house", "--over", "steps")
     folder = saved / "inspect" / "house"
-    assert {"timeline.png", "timeline.gif"} < {*found["files"]}
+    assert "timeline.png" in found["files"]
     expected = encode(word_figures.timeline(run.maps, "house", scale="word"))
     assert (folder / "timeline.png").read_bytes() == expected
-    with Image.open(folder / "timeline.gif") as moving:
-        assert getattr(moving, "n_frames", 1) == 3
 
 
 def test_refined_maps_are_written(saved: Path, run: Run):
@@ -94,21 +92,12 @@ def test_maps_of_concepts_are_written(model, saved: Path):
 )
 def test_refused_selections_write_nothing(saved: Path, arguments):
     before = files(saved)
-    error_of("inspect", saved, *arguments)
+    assert "slice" not in error_of("inspect", saved, *arguments)
     assert files(saved) == before
 
 
 @pytest.mark.parametrize(
-    "option",
-    [
-        *(["--steps", "a:b"], ["--heads", "0;2"], ["-w", "#x"], ["--over", "time"]),
-    ],
+    "option", [["--steps", "a:b"], ["--heads", "0;2"], ["-w", "#x"], ["--over", "time"]]
 )
 def test_wrong_usage_is_refused(saved: Path, option):
     usage_error_of("inspect", saved, *option)
-
-
-def test_folders_without_a_run_are_refused(desk: Path):
-    (desk / "run.json").write_text("{")
-    error_of("inspect", desk)
-    assert files(desk) == {"run.json"}

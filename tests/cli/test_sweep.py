@@ -53,7 +53,7 @@ def test_the_exit_code_is_1_if_a_job_failed(jobs):
 def test_bad_input_ends_with_one_sentence(jobs, desk):
     Path("jobs.jsonl").write_text('{"prompt": "a cat", "seed": 1}\nnothing\n')
     assert "line 2: " in error_of("sweep", "jobs.jsonl", "--out", "out")
-    error_of("sweep", "missing.csv", "--out", "out")
+    error_of("sweep", "missing.jsonl", "--out", "out")
     error_of("sweep", jobs, "--out", "out", "--shard", "3/2")
     usage_error_of("sweep", jobs, "--out", "out", "--shard", "1")
     assert not Path("out").exists()

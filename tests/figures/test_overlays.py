@@ -10,7 +10,8 @@ from PIL.PngImagePlugin import PngInfo
 
 from heedmap.errors import ArgumentError
 from heedmap.figures import overlays
-from heedmap.figures.overlays import colour, enlarge, overlay, png, resize_map
+from heedmap.figures.overlays import colour, enlarge, overlay, resize_map
+from heedmap.io.writing import png
 
 INFERNO_TOP = (252, 255, 164)  # as published
 INFERNO_FOOT = (0, 0, 3)

@@ -14,8 +14,6 @@ from heedmap.errors import (
     ArgumentError,
     NothingRecordedError,
     SelectionError,
-    TruncatedWordError,
-    UnknownWordError,
 )
 from heedmap.figures import overlays, plots
 from heedmap.maps.heatmaps import HeatMaps
@@ -45,17 +43,6 @@ def test_maps_are_looked_up_by_word():
     assert "house" in maps and "at sea" in maps and "House " in maps
     for other in ("cat", "", "sea at sea", 1, None):
         assert other not in maps
-
-
-def test_unknown_words_are_refused():
-    maps = HeatMaps(recording("at house " + "x" * 90 + " end"))
-    for query, error in (
-        ("hous", UnknownWordError),
-        ("end", TruncatedWordError),
-        (2, ArgumentError),
-    ):
-        with pytest.raises(error):
-            _ = maps[query]
 
 
 def test_a_map_is_an_array():

@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from making import gradient, maps_of, recording, same_pixels
+from making import maps_of, same_pixels
 from PIL import Image
 
 from heedmap.figures import plots
 from heedmap.maps import word_figures
-from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import Layer
 from heedmap.maps.word_figures import mean_of
 from heedmap.results.runs import Run
 
@@ -36,7 +34,6 @@ def test_word_figures_have_room_for_another_script():
         word_figures.layers_by_heads(maps, "수박 집", axes=["layer"]),
     ):
         assert_margins_are_white(plots.render(figure))
-    assert_margins_are_white(word_figures.animation(maps, "수박 집").frames[0])
 
 
 def test_word_figures_are_methods_of_a_run():
@@ -46,35 +43,16 @@ def test_word_figures_are_methods_of_a_run():
     timeline = word_figures.timeline(maps, "house", frames=2)
     assert same_pixels(run.timeline(1, frames=2), timeline)
     assert not same_pixels(run.timeline("at house", frames=2), timeline)
-    moving = word_figures.animation(maps, "house").frames
-    for frame, other in zip(run.animation("house").frames, moving, strict=True):
-        assert same_pixels(frame, other)
     table = word_figures.layers_by_heads(maps, "house")
     assert same_pixels(run.layers_by_heads("house"), table)
-
-
-def maps_of_shape(layers: int = 1, heads: int = 1, steps: int = 1, words: int = 2) -> HeatMaps:
-    """Maps of one cell a layer."""
-    plain = recording(" ".join(["at"] * words))
-    random = np.random.default_rng(0)
-    shape = (steps, heads, 1, len(plain.positions))
-    whole = replace(
-        plain,
-        layers=tuple(Layer(f"up_blocks.{n}.attn2", heads, (1, 1)) for n in range(layers)),
-        arrays=tuple(random.random(shape, dtype=np.float32) for _ in range(layers)),
-        timesteps=tuple(map(float, range(steps, 0, -1))),
-    )
-    return HeatMaps(whole, gradient())
 
 
 @pytest.mark.parametrize(
     ("choice", "axes", "text"),
     [
-        ({}, (), "mean of 2 layers, 5 steps, all heads"),
-        ({"steps": [1, 2]}, (), "mean of 2 layers, 2 of 5 steps, all heads"),
-        ({}, ("step",), "mean of 2 layers, all heads"),
+        ({}, (), "mean of 3 layers, 3 steps, all heads"),
+        ({"steps": [1, 2]}, ("head",), "mean of 3 layers, 2 of 3 steps"),
     ],
 )
 def test_the_note_names_the_averaged_axes(choice, axes, text):
-    maps = maps_of_shape(layers=2, heads=4, steps=5).select(**choice)
-    assert mean_of(maps, *axes) == text
+    assert mean_of(maps_of().select(**choice), *axes) == text

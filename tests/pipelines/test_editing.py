@@ -82,7 +82,7 @@ def test_without_injection_an_edit_is_the_plain_target(pipe):
     ("windows", "unused"),
     [
         ({"cross_replace": (0.6, 0.6), "self_replace": 0.0}, 0),  # not asked for
-        ({"max_self_cells": 4, "word_windows": {"sea": (0.5, 0.9)}}, 1),
+        ({"max_self_cells": 4}, 1),
     ],
 )
 def test_windows_without_a_step_give_a_warning(pipe, windows, unused):
@@ -94,12 +94,11 @@ def test_windows_without_a_step_give_a_warning(pipe, windows, unused):
 LONG = "a house " * 40  # far more than 77 tokens
 
 BAD = [
-    ({"word_windows": {"dog": 0.3}}, UnknownWordError),
     ({"only": "dog->sea"}, UnknownWordError),
     ({"protect": "red"}, ArgumentError),
     ({"threshold": 0.5}, ArgumentError),
     ({"target": "a big red sea", "kind": "replace"}, ArgumentError),
-    ({"word_windows": {"sea": (0, 7)}}, ArgumentError),
+    ({"cross_replace": (0, 7)}, ArgumentError),
     ({"source": "a (red:2 house"}, ArgumentError),
     ({"source": LONG + "(red:2)", "target": None}, TruncatedWordError),
     ({"target": None}, ArgumentError),

@@ -94,7 +94,7 @@ EDITS = [
     },
     {
         "target": "a red sea", "only": "house->sea", "protect": ["red"], "threshold": 0.55,
-        "blend_from": 0.3, "word_windows": {"red": (0.1, 0.6)}, "negative": "",
+        "blend_from": 0.3, "negative": "",
     },
 ]  # fmt: skip
 

@@ -186,17 +186,6 @@ def test_added_words_equal_the_definition(pipe):
     assert pair.report.kind == "refine"
 
 
-def test_windows_of_words_equal_the_definition(pipe):
-    windows = {"blue": (0.4, 0.8), "house": 0.2}
-
-    def rule(here, source, own):
-        p = injected(here, source, own, SWAP, 0.6, [0, 1, *range(7, K)])
-        p = injected(here, source, p, SWAP, windows["blue"], [2, 3, 4, 5])
-        return injected(here, source, p, SWAP, windows["house"], [6])
-
-    edited(pipe, "a red house", "a blue house", rule, cross_replace=0.6, word_windows=windows)
-
-
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_weights_of_source_and_target_equal_the_definition(pipe, renormalize):
     """What is taken is the source's plain attention; each prompt's weights are its own."""

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from figure_reading import ends, read_figure
 from making import (
-    noisy_run,
     random_ablation,
     random_edit,
     random_run,
@@ -198,11 +197,6 @@ def test_a_saved_ablation_is_read_back_equal(ablation, folder):
 
 IMAGE = {"size": [128, 128], "sha256": "0" * 64}
 EDIT = {"source": "x", "cross_replace": [0, 1], "self_replace": [0, 1]}
-
-
-def test_other_words_keep_their_weights():
-    run = noisy_run("at (house:2), at (sea:3)", 0, "at house, at sea")
-    assert ablations.shorter_prompt(run, "house") == (run, "at , at (sea:3)")
 
 
 @pytest.mark.parametrize(

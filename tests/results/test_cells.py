@@ -1,9 +1,8 @@
 """A cell of a grid: where it stands, its line in the table, and what a sheet calls it."""
 
-import pytest
 from making import random_edit
 
-from heedmap.results.grids import Cell, label
+from heedmap.results.grids import Cell
 
 
 def cell(**changed) -> Cell:
@@ -27,16 +26,3 @@ def test_a_cell_has_a_row_of_values():
         "psnr_db_outside": about.change.outside.psnr_db,
         "ssim_outside": about.change.outside.ssim, "file": "cells/007/image.png",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("seed", 7, "seed 7"),
-        ("weight of red", -1.5, "red ×−1.5"),
-        ("cross_replace", (0.0, 0.8), "cross 0.8"),
-        ("self_replace", (0.25, 0.5), "self 0.25–0.5"),
-    ],
-)
-def test_values_of_an_axis_have_labels(name, value, said):
-    assert label(name, value) == said

@@ -68,7 +68,10 @@ def test_values_of_different_kinds_have_a_scale_each():
     joint = replace(of_unet, maps=HeatMaps(shares, of_unet.image))
     joint = with_settings(joint, model="joint", scheduler="Flow", share_of="all")
     sheet = read_figure(comparisons.compare([of_unet, joint], ["red", "house"]))
-    assert [label for label, _ in sheet.rows] == ["unet", "joint, share of all attention"]
+    assert [label for label, _ in sheet.rows] == [
+        "unet, DDIMScheduler",
+        "joint, share of all attention, Flow",
+    ]
     image = of_unet.image.resize((256, 256), Image.Resampling.LANCZOS)
     scales = sheet.scales[::-1]  # drawn from below
     for run, (_, row), (_, texts) in zip([of_unet, joint], sheet.rows, scales, strict=True):
@@ -87,14 +90,10 @@ def test_a_word_missing_in_one_run_is_a_text():
     assert isinstance(rows[0][1][1], Image.Image)
 
 
-def test_one_run_is_not_compared():
-    with pytest.raises(ArgumentError, match="runs"):
-        comparisons.compare([run_of()])
-
-
 @pytest.mark.parametrize(
     ("prompts", "words", "error"),
     [
+        (("red house",), None, ArgumentError),
         (("red house", "blue tree"), None, ArgumentError),
         (("red house", "red house"), ["house", "dog"], UnknownWordError),
     ],

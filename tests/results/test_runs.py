@@ -16,7 +16,7 @@ from making import (
 from PIL import Image
 
 from heedmap.errors import RunError
-from heedmap.io.writing import TakenError, digest_of
+from heedmap.io.writing import digest_of
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.pipelines.generation import generate
 from heedmap.results.runs import Run
@@ -135,14 +135,6 @@ def test_parts_of_different_runs_are_refused(tmp_path):
     (run / "maps.safetensors").write_bytes((other / "maps.safetensors").read_bytes())
     with pytest.raises(RunError):
         Run.load(run)
-
-
-def test_an_existing_folder_is_kept(tmp_path):
-    folder = random_run().save(tmp_path / "x", overlays=False)
-    with pytest.raises(TakenError):
-        random_run("at sea").save(folder)
-    assert Run.load(folder).settings.prompt == "at house, at sea"
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def test_the_png_holds_its_settings(tmp_path):

@@ -144,17 +144,16 @@ class Job:
 
 # --- saved results ----------------------------------------------------------------------------
 
-MOST = 100  # results that are listed, the newest first
 _IMAGES = ("image.png", "edited/image.png", "grid.png")
 
 
 def names(folder: str) -> list[str]:
-    """List the results of a folder, the newest first."""
+    """List the 100 newest results of a folder, the newest first."""
     pages = Path(folder).glob("[!.]*/index.html")
     results = sorted(
         (page.parent for page in pages), key=os.path.getmtime, reverse=True
     )
-    return [result.name for result in results[:MOST]]
+    return [result.name for result in results[:100]]
 
 
 def run_names(folder: str) -> list[str]:

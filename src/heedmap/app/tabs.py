@@ -17,6 +17,7 @@ from heedmap.app.jobs import Job, Models
 from heedmap.errors import ArgumentError, HeedmapError, as_sentence
 from heedmap.io.writing import put_counting, slug
 from heedmap.maps.heatmaps import SCALES
+from heedmap.results.grids import result_name
 from heedmap.tiny import FOLDERS
 
 # Examples for the embedded model: a prompt and a seed;
@@ -558,12 +559,9 @@ def _result(folder: str, name: str) -> Path:
 
 
 def _title(result: Any) -> str:
-    if isinstance(result, hm.Grid):
-        return f"{slug(f'grid {result.report.source}', 48)}-{result.report.seeds[0]}"
     if isinstance(result, hm.Explanation):
         return slug(f"why {result.report.word}", 48)
-    settings = getattr(result, "edited", result).settings
-    return f"{slug(settings.prompt, 48)}-{settings.seed}"
+    return result_name(result)
 
 
 @contextmanager

@@ -122,7 +122,6 @@ for command in (
     words,
     layers,
     sweep.sweep,
-    sweep.gallery,
 ):
     app.command()(command)
 app.command("app")(serve.serve)

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 import heedmap as hm
+from heedmap.checks import check_prompt
 from heedmap.errors import (
     ArgumentError,
     HeedmapError,
@@ -98,8 +99,12 @@ class Task(LoadOptions):
         data: Mapping[str, Any],
         saved: Iterable[object],
         page: object = None,
+        lines: Iterable[str] = (),
     ) -> None:
-        """Print JSON or the saved files, and open a page, as the flags say."""
+        """Print lines, JSON or the saved files, and open a page, as the flags say."""
+        if self.verbose:
+            for line in lines:
+                typer.echo(line)
         if self.json:
             from heedmap.io.schemas import to_json
 
@@ -270,6 +275,28 @@ def check_targets(texts: list[str] | None) -> list[str]:
             "one word one at a time"
         )
     return texts
+
+
+def check_inputs(
+    *prompts: str,
+    concepts: Sequence[str] = (),
+    only: str | None = None,
+    image: Path | None = None,
+    **_: Any,
+) -> None:
+    """Refuse before a model is loaded the inputs that are wrong with any model."""
+    from heedmap.io.reading import read_photograph
+    from heedmap.text.alignment import swap_of
+    from heedmap.text.concepts import checked_concepts
+    from heedmap.text.weights import parse_weights
+
+    for prompt in prompts:
+        parse_weights(check_prompt(prompt))
+    checked_concepts(concepts)
+    if only is not None:
+        swap_of(only)
+    if image is not None:
+        read_photograph(image)
 
 
 # --- flags that several commands declare ------------------------------------------------------

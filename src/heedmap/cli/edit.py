@@ -14,6 +14,7 @@ from heedmap.cli.console import (
     Source,
     Targets,
     Task,
+    check_inputs,
     command,
     parsed,
     print_settings,
@@ -43,15 +44,14 @@ def edit(
     Unchanged words reuse the source's attention. With --image, edits an image of yours. Saves both
     images with their maps, their difference, a sheet and the measurements (edit.json).
     """
-    from heedmap.io.writing import slug
+    from heedmap.results.grids import result_name
 
+    check_inputs(source, *(target or ()), **options)
     place = task.place(several=len(target or ()) > 1)
     result: Any = hm.edit(task.load(), source, target, seed=seed, **options)
     pairs: dict[Path, hm.EditResult] = {}
     for pair in result if target else [result]:
-        settings = pair.edited.settings
-        name = f"{slug(settings.prompt, 48)}-{settings.seed}"
-        pairs[place.put(pair.save, name)] = pair
+        pairs[place.put(pair.save, result_name(pair))] = pair
     if task.verbose:
         for folder, pair in pairs.items():
             _print_pair(folder, pair)
@@ -97,8 +97,9 @@ def grid(
     All combinations of weights, windows, targets and seeds are generated. Saves each run, and a
     contact sheet, a page and a table of all.
     """
-    from heedmap.io.writing import slug
+    from heedmap.results.grids import result_name
 
+    check_inputs(source, *(target or ()), **options)
     place = task.place()
     result = hm.grid(
         task.load(),
@@ -110,13 +111,9 @@ def grid(
         self_replace=self_replace,
         **options,
     )
-    first = target[0] if target else source
-    name = f"{slug(f'grid {first}', 48)}-{result.cells[0].seed}"
-    folder = place.put(result.save, name)
+    folder = place.put(result.save, result_name(result))
     page = folder / "index.html"
-    if task.verbose:
-        axes = ", ".join(result.axes)
-        typer.echo(str(folder))
-        typer.echo(f"{plural(len(result), 'edit')} over {axes}. Open {page}.")
+    count = plural(len(result), "edit")
+    lines = [str(folder), f"{count} over {', '.join(result.axes)}. Open {page}."]
     data = {"folder": str(folder), "report": result.report, "cells": result.rows()}
-    task.finish({"grid": data}, [folder], page)
+    task.finish({"grid": data}, [folder], page, lines)

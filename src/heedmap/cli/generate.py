@@ -13,6 +13,7 @@ from heedmap.cli.console import (
     Prompt,
     Seed,
     Task,
+    check_inputs,
     command,
     parsed,
     print_settings,
@@ -42,16 +43,17 @@ def generate(
 
     Saves the image, an overlay for each word, a sheet of them all, the maps and the settings.
     """
-    from heedmap.io.writing import slug
+    from heedmap.results.grids import result_name
 
+    check_inputs(prompt, **options)
+    edits = [hm.Confine(word, box) for word, box in confine or ()]
     place = task.place(several=count > 1)
     runs: dict[Path, hm.Run] = {}
     pipe = task.load()
-    edits = [hm.Confine(word, box) for word, box in confine or ()]
     for _ in range(count):
         run = hm.generate(pipe, prompt, seed=seed, edits=edits, **options)
         seed = run.settings.seed
-        runs[place.put(run.save, f"{slug(prompt, 48)}-{seed}")] = run
+        runs[place.put(run.save, result_name(run))] = run
         seed += 1
     _finish(task, runs)
 
@@ -78,10 +80,12 @@ def locate(
     averaged. Saves what `generate` saves; `heedmap segment` makes masks of it.
     """
     from heedmap.io.writing import slug
+    from heedmap.results.grids import result_name
 
+    check_inputs(prompt, image=image, **options)
     place = task.place()
     run = hm.locate(task.load(), image, prompt, seed=seed, steps=steps, **options)
-    name = f"{slug(image.stem, 24)}-{slug(prompt, 48)}-{run.settings.seed}"
+    name = f"{slug(image.stem, 24)}-{result_name(run)}"
     _finish(task, {place.put(run.save, name): run})
 
 

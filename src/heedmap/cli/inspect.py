@@ -20,7 +20,7 @@ from heedmap.cli.console import (
     parsed,
     print_table,
 )
-from heedmap.errors import ArgumentError, RunError, join_words
+from heedmap.errors import ArgumentError, RunError
 from heedmap.options import MASK_THRESHOLD, SHARES
 from heedmap.parsing import parse_integers, parse_names, parse_range
 
@@ -45,9 +45,7 @@ def inspect(
     outputs: Annotated[bool, typer.Option("--outputs", help=_OUTPUTS)] = False,
     over: Annotated[
         Literal["steps", "layers", "heads", "layers,heads"] | None,
-        typer.Option(
-            help="Show one --word over its steps (also as a GIF), layers or heads."
-        ),
+        typer.Option(help="Show one --word over its steps, layers or heads."),
     ] = None,
     scale: Annotated[
         Literal["shared", "word", "raw"] | None,
@@ -61,8 +59,8 @@ def inspect(
     """Show the maps of a saved run, for some words, layers or steps.
 
     No model is loaded. Without options, only prints a table of the maps. With options, also saves
-    overlays (words/) and a sheet; with --over, a sheet of a word over its steps (timeline.png,
-    timeline.gif), layers or heads.
+    overlays (words/) and a sheet; with --over, a sheet of a word over its steps (timeline.png),
+    layers or heads.
     """
     from heedmap.maps.heatmaps import REFINED_BY
     from heedmap.maps.word_figures import mean_of
@@ -88,28 +86,36 @@ def inspect(
         "prompt": maps.tokens.prompt,
         "layers": [layer.name for layer in maps.layers],
         "values": values,
-        "words": [{"word": heat.label, **heat_summary(heat)} for heat in heats],
+        "words": [
+            {
+                "word": heat.label,
+                "most": round(heat.extremum, 6),
+                "mean": round(float(heat.values.mean()), 6),
+                "peak": heat.peak if heat.values.any() else None,
+            }
+            for heat in heats
+        ],
     }
     folder = run
     page = run / "index.html"
     asked = (word, parts, refined, concepts, outputs, over, scale, task.out)
     if any(asked) or kind != "png":
-        from heedmap.figures.overlays import png
         from heedmap.figures.plots import encode
-        from heedmap.io.writing import slug
+        from heedmap.io.writing import save_parts, slug
 
         place = task.place(run / "inspect")
         figure, overlays = maps.figure_and_overlays(heats, scale=scale or "shared")
-        files = {f"sheet.{kind}": encode(figure, kind)}
+        files: dict[str, Any] = {f"sheet.{kind}": encode(figure, kind)}
         for number, (one, overlay) in enumerate(
             zip(data["words"], overlays, strict=True)
         ):
             one["file"] = f"words/{number}-{slug(one['word'], 40)}.png"
-            files[one["file"]] = png(overlay)
+            files[one["file"]] = overlay
         if over:
             files |= _draw_over(maps, words, over, scale or "word", kind)
         data["files"] = [*files]
-        save = functools.partial(_save, files=files, data=data)
+        files["inspect.json"] = f"{json.dumps(data)}\n".encode()
+        save = functools.partial(save_parts, parts=files)
         folder = place.put(save, folder_name(word))
         page = folder / f"sheet.{kind}"
     data["folder"] = str(folder)
@@ -123,17 +129,6 @@ def inspect(
         for file in data.get("files", ()):
             typer.echo(file)
     task.finish(data, [folder], page)
-
-
-def _save(folder: Path, files: dict[str, bytes], data: dict[str, Any]) -> None:
-    from heedmap.io.writing import whole_folder
-
-    with whole_folder(folder) as partial:
-        (partial / "words").mkdir()
-        for file, content in files.items():
-            (partial / file).write_bytes(content)
-        text = json.dumps(data) + "\n"
-        (partial / "inspect.json").write_text(text, encoding="utf-8")
 
 
 @command(out="a new one in RUN/segment")
@@ -217,26 +212,12 @@ def compare(
         path = writing.put_counting(path, save)
     else:
         save(path)
-    entries: list[dict[str, Any]] = []
-    for folder, run, label in zip(folders, runs, labels(runs), strict=True):
-        numbers: dict[str, Any] = dict.fromkeys(words)
-        for name in words:
-            if name in run.maps:
-                numbers[name] = heat_summary(run.maps[name])
-        entries.append({"run": str(folder), "label": label, "words": numbers})
-    if task.verbose:
-        typer.echo(f"{path}: {join_words(words, most=len(words))}")
+    entries = [
+        {"run": str(folder), "label": label}
+        for folder, label in zip(folders, labels(runs), strict=True)
+    ]
     data = {"file": str(path), "scale": scale, "words": words, "runs": entries}
-    task.finish(data, [path], path)
-
-
-def heat_summary(heat: "hm.HeatMap") -> dict[str, Any]:
-    """Return the extremum, the mean and the peak of a map (None if it is 0)."""
-    return {
-        "most": round(float(heat.extremum), 6),
-        "mean": round(float(heat.values.mean()), 6),
-        "peak": heat.peak if heat.values.any() else None,
-    }
+    task.finish(data, [path], path, [f"{path}: {', '.join(words)}"])
 
 
 def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
@@ -269,11 +250,7 @@ def _draw_over(
     (word,) = words
     if over == "steps":
         figure = word_figures.timeline(maps, word, scale=scale)
-        moving = word_figures.animation(maps, word, scale=scale)
-        return {
-            f"timeline.{kind}": encode(figure, kind),
-            "timeline.gif": moving.gif(),
-        }
+        return {f"timeline.{kind}": encode(figure, kind)}
     axes: list[Any] = [axis.removesuffix("s") for axis in over.split(",")]
     figure = word_figures.layers_by_heads(maps, word, axes=axes, scale=scale)
     return {f"{over.replace(',', '-')}.{kind}": encode(figure, kind)}

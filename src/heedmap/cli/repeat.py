@@ -35,15 +35,13 @@ def repeat(
     saved = load_result(run)
     repetition = hm.repeat(task.load(saved), saved)
     folders = [place.put(repetition.run.save, run.name)] if place else []
-    if task.verbose:
-        typer.echo(f"{run}: {repetition}")
-        for name, (then, now) in repetition.changed.items():
-            typer.echo(f"  {name}: {quoted(then)}, here {quoted(now)}")
-        for folder in folders:
-            typer.echo(f"  saved in {folder}")
+    lines = [f"{run}: {repetition}"]
+    for name, (then, now) in repetition.changed.items():
+        lines.append(f"  {name}: {quoted(then)}, here {quoted(now)}")
+    lines += [f"  saved in {folder}" for folder in folders]
     folder = str(task.out) if task.out else None
     data = {"run": str(run), **repetition.to_dict(), "folder": folder}
-    task.finish(data, folders, f"{folder}/index.html")
+    task.finish(data, folders, f"{folder}/index.html", lines)
     if not repetition.same:
         raise typer.Exit(1)
 
@@ -70,12 +68,9 @@ def ablate(
     ablation = hm.ablate(task.load(saved), saved, word)
     folder = place.put(ablation.save, slug(ablation.word, 100))
     page = folder / "index.html"
-    if task.verbose:
-        for way in ablation.agreement:
-            typer.echo(f"{way}: {ablation.verdict(way)}")
-        typer.echo(f"Open {page}.")
+    lines = [f"{way}: {ablation.verdict(way)}" for way in ablation.agreement]
     data = {"run": str(run), "folder": str(folder), **ablation.summary()}
-    task.finish(data, [folder], page)
+    task.finish(data, [folder], page, [*lines, f"Open {page}."])
 
 
 @command(ExplainOptions, model=SAVED, out="a new one in RUN/explain")
@@ -119,8 +114,9 @@ def explain(
     )
     page = folder / "index.html"
     summary = explanation.summary()
-    if task.verbose:
-        typer.echo(f"{report.word} at pixel {at}, {place_name}:")
-        typer.echo(f"P = {summary['probability']:.6g}. Open {page}.")
+    lines = [
+        f"{report.word} at pixel {at}, {place_name}:",
+        f"P = {summary['probability']:.6g}. Open {page}.",
+    ]
     data = {"run": str(run), "folder": str(folder), **summary}
-    task.finish(data, [folder], page)
+    task.finish(data, [folder], page, lines)

@@ -11,12 +11,10 @@ from heedmap.cli.console import EMBEDDED, Task, command, parsed
 from heedmap.errors import HeedmapError, plural
 from heedmap.parsing import parse_shard
 
-_JOBS = "Jobs: .jsonl, .csv, or .toml lists to combine."
+_JOBS = "Jobs: .jsonl, or .toml lists to combine."
 _OUT = "A new folder, or that of this sweep to continue."
 _BATCH = "Most images at once; equal up to rounding to single ones."
 _SHARD = "Run part I of N, from 1, as in a SLURM array."
-_RAY = "Run on a Ray cluster: its address, auto for a running one, local for a new one here."
-_WORKERS = "Ray's actors. Default: one for each GPU, or one."
 
 
 @command(model=EMBEDDED, out="required", without="open_")
@@ -30,8 +28,6 @@ def sweep(
         bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")
     ] = False,
     shard: Annotated[Any, parsed(parse_shard, "I/N", _SHARD)] = None,
-    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help=_RAY)] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help=_WORKERS)] = None,
 ) -> None:
     """Run the jobs of a file, and write a table of their results.
 
@@ -69,8 +65,6 @@ def sweep(
                 batch=batch,
                 pages=not no_page,
                 shard=shard,
-                ray=ray,
-                workers=workers,
                 progress=advance,
             )
     except KeyboardInterrupt as error:
@@ -82,30 +76,12 @@ def sweep(
     if not first:  # the launcher ends all processes if another one ends with an error
         return
     table = None if result.pending else str(result.table)
-    if task.verbose:
-        done = f"{plural(result.done, 'job')} done, {result.failed} failed"
-        typer.echo(f"{result.folder}: {done}, {result.pending} left to others.")
-        if table:
-            typer.echo(f"The table: {table}")
+    done = f"{plural(result.done, 'job')} done, {result.failed} failed"
+    lines = [f"{result.folder}: {done}, {result.pending} left to others."]
+    if table:
+        lines.append(f"The table: {table}")
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
     data = {"folder": str(result.folder), "table": table, **counts}
-    task.finish(data, [result.folder])
+    task.finish(data, [result.folder], lines=lines)
     if result.failed:
         raise typer.Exit(1)
-
-
-@command(out="none", without="out")
-def gallery(
-    task: Task,
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder of a sweep.")
-    ],
-) -> None:
-    """Write one page of all results of a sweep (DIR/index.html).
-
-    Its images are filtered and sorted in the browser.
-    """
-    page = hm.gallery(folder)
-    if task.verbose:
-        typer.echo(f"The page: {page}")
-    task.finish({"page": str(page)}, [page], page)

@@ -24,17 +24,16 @@ def words(task: Task, prompt: Prompt) -> None:
     Also the words past the model's limit, and the weights of words, as in "a (red:1.5) house".
     """
     from heedmap.backends import loading
-    from heedmap.text.prompts import untaught, untaught_warnings
+    from heedmap.text.prompts import untaught, untaught_warning
     from heedmap.text.weights import bracket_warning, parse_weights, token_weights
 
     parsed = parse_weights(prompt)
     table = loading.token_table(parsed.text, task.model)
     weights = token_weights(parsed.spans, table)
     unknown = untaught([parsed.text], loading.model_card(task.model).vocabulary)
-    for warning in untaught_warnings(unknown or (), [parsed.text]):
-        warn(warning)
-    if brackets := bracket_warning(parsed):
-        warn(brackets)
+    for warning in (untaught_warning(unknown or ()), bracket_warning(parsed)):
+        if warning:
+            warn(warning)
     if task.verbose:
         columns = ["#", "word", "tokens", "positions", "read"]
         if parsed.spans:

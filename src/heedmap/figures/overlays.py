@@ -1,25 +1,19 @@
-"""Images: maps resized, coloured and laid over an image, mosaics of steps, animations.
+"""Images: maps resized, coloured and laid over an image, mosaics of steps.
 
 Axes: h, w the rows and columns of a map · H, W those of an image.
 """
 
-import base64
-import html
-import io
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageColor
-from PIL.PngImagePlugin import PngInfo
 
 from heedmap.checks import check_int, is_constant
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.reading import MAX_SIDE
 from heedmap.io.schemas import StepSource
-from heedmap.io.writing import put_file
 
 # Perceptually even, dark is less.
 COLORMAPS = (
@@ -43,19 +37,6 @@ OPACITY_PAINTED = 0.6  # of an even colour, so that the image stays visible
 GREY_SEVERAL = 0.9  # hues are easier to distinguish over an image that has hardly any
 # Okabe and Ito's colours, which differ for any kind of colour vision.
 HUES = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#f0e442", "#d55e00", "#0072b2")
-
-
-def png(image: Image.Image, text: PngInfo | None = None) -> bytes:
-    """Return an image as the bytes of a PNG file, with text chunks if given."""
-    file = io.BytesIO()
-    # At 6, Pillow's own, twice as slow.
-    image.save(
-        file,
-        "PNG",
-        compress_level=4,
-        pnginfo=text,
-    )
-    return file.getvalue()
 
 
 def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:
@@ -155,13 +136,10 @@ def to_rgb(image: Image.Image) -> Image.Image:
             f"the image is {quoted(image)}: expected a Pillow image with 8-bit colours; scale "
             "its values to 0 to 255, and convert it to mode 'L'"
         )
-    try:
-        if image.has_transparency_data:
-            white = Image.new("RGBA", image.size, "white")
-            image = Image.alpha_composite(white, image.convert("RGBA"))
-        return image.convert("RGB")
-    except OSError as error:  # Pillow reads pixels as late as here
-        raise ArgumentError(f"the image cannot be read: {error}") from error
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB")
 
 
 def _painted(
@@ -209,7 +187,7 @@ def _map(values: ArrayLike) -> NDArray[np.float32]:
     return cells
 
 
-# --- images of steps, and animations --------------------------------------------------------------
+# --- images of steps ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,55 +248,3 @@ def _cell(number: int, count: int, size: tuple[int, int]) -> tuple[int, int, int
     x = column * width
     y = row * height
     return x, y, x + width, y + height
-
-
-@dataclass(frozen=True, eq=False)
-class Animation:
-    """Frames that a GIF shows one after the other, again and again (`heedmap.Run.animation`).
-
-    Attributes:
-        label: the title.
-        frames: RGB images of one size.
-        durations: of each frame, in milliseconds, a multiple of 10.
-    """
-
-    label: str
-    frames: tuple[Image.Image, ...] = field(repr=False)
-    durations: tuple[int, ...] = field(repr=False)
-
-    def gif(self) -> bytes:
-        """Return the bytes of a GIF file; all frames share one palette, lest colours flicker."""
-        strip = Image.fromarray(np.concatenate([*map(np.asarray, self.frames)]))
-        half = strip.width // 2, strip.height // 2
-        sample = strip.resize(half, Image.Resampling.NEAREST)
-        palette = sample.quantize(256, Image.Quantize.MEDIANCUT, kmeans=1)
-        first, *others = (
-            frame.quantize(palette=palette, dither=Image.Dither.NONE)
-            for frame in self.frames
-        )
-        file = io.BytesIO()
-        first.save(
-            file,
-            "GIF",
-            save_all=True,
-            append_images=others,
-            duration=list(self.durations),
-            loop=0,
-            disposal=1,
-            optimize=False,
-        )
-        return file.getvalue()
-
-    def save(self, path: str | Path) -> Path:
-        """Write the GIF file, in the place of an older one, and return its path.
-
-        Raises:
-            RunError: if the file cannot be written.
-        """
-        return put_file(path, self.gif())
-
-    def _repr_html_(self) -> str:
-        data = base64.b64encode(self.gif()).decode()
-        return (
-            f'<img alt="{html.escape(self.label)}" src="data:image/gif;base64,{data}">'
-        )

@@ -17,7 +17,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
 from heedmap.errors import ArgumentError, format_number
-from heedmap.figures.overlays import heat, overlay, png, to_rgb
+from heedmap.figures.overlays import heat, overlay, to_rgb
+from heedmap.io.writing import png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

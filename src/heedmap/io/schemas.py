@@ -30,8 +30,6 @@ MAX_CONCEPTS = 100
 """Words that are searched besides a prompt."""
 MAX_EDITS = 256
 """Edits of the attention of words in one run."""
-MAX_CELLS = 10_000
-"""Cells of a grid."""
 MAX_STEPS = 10_000
 """Denoising steps of a run."""
 MAX_WHOLE = 2**63 - 1

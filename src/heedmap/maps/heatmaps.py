@@ -17,7 +17,6 @@ from heedmap.errors import (
     HeedmapError,
     SelectionError,
     format_number,
-    plural,
     quoted,
 )
 from heedmap.figures import overlays, plots
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 Scale = Literal["word", "shared", "raw"]
+Range = tuple[float, float]
 SCALES: dict[Scale, str] = {
     "shared": "shared by all words",
     "word": "separate for each word",
@@ -84,10 +84,8 @@ class HeatMap:
     share_of: Share | None = None
 
     def __repr__(self) -> str:
-        height, width = self.values.shape
         span = f"{self.values.min():.3g} to {self.values.max():.3g}"
-        refined = ", refined" * self.refined
-        return f"<HeatMap of {quoted(self.label)}: {width}×{height} cells, {span}{refined}>"
+        return f"<HeatMap of {quoted(self.label)}: {span}>"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return the values, for `numpy.asarray`."""
@@ -279,15 +277,32 @@ def scale_name(name: str, share_of: Share | None, refined: bool = False) -> str:
     return " · ".join(filter(None, (name, SHARES[share_of], REFINED_BY * refined)))
 
 
-def word_ends(low: float) -> tuple[str, str]:
-    """Return words for the ends of the bar of separate scales, by the lowest value of all."""
-    return "−most" if low < 0 else "least", "most"
-
-
-def common_range(heats: Iterable[HeatMap], scale: Scale) -> tuple[float, float]:
+def common_range(heats: Iterable[HeatMap], scale: Scale) -> Range:
     """Return the lowest and the highest value of one scale for several maps."""
     lows, highs = zip(*(heat.value_range(scale) for heat in heats), strict=True)
     return min(lows), max(highs)
+
+
+def colour_ranges(
+    groups: Iterable[Iterable[HeatMap]],
+    scale: Scale,
+    *,
+    shared: bool,
+) -> tuple[list[Range], Range | tuple[str, str]]:
+    """Return the range of the colours of each group of maps, and the ends of the scale's bar.
+
+    `scale` is that of each map. If `shared`, all groups have one range; else the bar has words at
+    its ends.
+    """
+    ranges = [common_range(group, scale) for group in groups]
+    ends = min(low for low, _ in ranges), max(high for _, high in ranges)
+    signed = ends[0] < 0
+    if signed:
+        ends = overlays.centred(*ends)
+        ranges = [overlays.centred(*one) for one in ranges]
+    if shared:
+        return [ends] * len(ranges), ends
+    return ranges, ("−most" if signed else "least", "most")
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,8 +331,7 @@ class HeatMaps:
     _shared: tuple[float, float] | None = None  # in place of the range of all words
 
     def __repr__(self) -> str:
-        words = plural(len(self.words), "word")
-        return f"<HeatMaps of {quoted(self.tokens.prompt)}: {words}>"
+        return f"<HeatMaps of {quoted(self.tokens.prompt)}>"
 
     @property
     def tokens(self) -> TokenTable:
@@ -568,12 +582,8 @@ class HeatMaps:
             panels.append(Panel("", overlays.enlarge(self.image), "the image"))
         if not chosen:
             return plots.draw_panels(panels, title=title), []
-        ranges = [heat.value_range(scale) for heat in chosen]
-        ends = common_range(chosen, scale)
-        if scale == "word":
-            ends = word_ends(ends[0])
-        else:
-            ranges = [ends] * len(ranges)
+        groups = [[heat] for heat in chosen]
+        ranges, ends = colour_ranges(groups, scale, shared=scale != "word")
         all_refined = all(heat.refined for heat in chosen)
         images: list[Image.Image] = []
         for heat, span in zip(chosen, ranges, strict=True):

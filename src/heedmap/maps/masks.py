@@ -17,10 +17,10 @@ from PIL import Image
 from heedmap.checks import as_ordered_list, check_fraction, check_one_of
 from heedmap.errors import ArgumentError, UnknownWordError, quoted
 from heedmap.figures import overlays, plots
-from heedmap.figures.overlays import png, resize_map, to_rgb
+from heedmap.figures.overlays import resize_map, to_rgb
 from heedmap.figures.plots import Panel
 from heedmap.io.word_edits import Box, Mask
-from heedmap.io.writing import slug, whole_folder
+from heedmap.io.writing import save_parts, slug
 from heedmap.maps.recordings import Recording, Selection, is_even
 from heedmap.options import MASK_THRESHOLD
 from heedmap.text.words import TokenTable
@@ -209,8 +209,7 @@ class Segments:
     threshold: float = MASK_THRESHOLD
 
     def __repr__(self) -> str:
-        height, width = self.labels.shape
-        return f"<Segments of {width}×{height} pixels: {', '.join(map(quoted, self.names))}>"
+        return f"<Segments of {', '.join(map(quoted, self.names))}>"
 
     def mask(self, name: str) -> np.ndarray:
         """Return the pixels of all phrases of a name: bool (H, W); UnknownWordError if none is."""
@@ -289,8 +288,9 @@ class Segments:
         """
         check_one_of("kind", kind, ("png", "svg", "pdf"))
         folder = Path(folder)
-        files = {
-            "labels.png": png(self.indexed()),
+        files: dict[str, Any] = {
+            "labels.png": self.indexed(),
+            "labels.npy": self.labels,
             f"sheet.{kind}": plots.encode(self.figure(), kind),
         }
         phrases: list[dict[str, Any]] = []
@@ -298,7 +298,7 @@ class Segments:
             mask = self.labels == number
             name = self.names[number - 1]
             file = f"masks/{number}-{slug(name, 40)}.png"
-            files[file] = png(Image.fromarray(mask).convert("L"))
+            files[file] = Image.fromarray(mask).convert("L")
             phrase = {
                 "name": name,
                 "label": number,
@@ -318,12 +318,7 @@ class Segments:
         }
         for file, content in (("coco.json", self.coco()), ("segment.json", about)):
             files[file] = f"{json.dumps(content)}\n".encode()
-        with whole_folder(folder) as partial:
-            (partial / "masks").mkdir()
-            np.save(partial / "labels.npy", self.labels, allow_pickle=False)
-            for file, data in files.items():
-                (partial / file).write_bytes(data)
-        return folder
+        return save_parts(folder, files)
 
     def sheet(self, *, title: str | None = None) -> Image.Image:
         """Return `figure` as an image."""
@@ -339,15 +334,13 @@ class Segments:
         if self.image is not None:
             panels.append(Panel("", base, "the image"))
         if len(self.names) != 1:
-            rest = f"{100 * (1 - sum(self.shares)):.0f} % background"
+            rest = f"{1 - sum(self.shares):.1%} background"
             panels.append(Panel("", overlays.labelled(base, labels), rest))
         for number, share in enumerate(self.shares, 1):
             single = np.where(labels == number, labels, 0)
-            note = f"{100 * share:.0f} %"
-            if share < 0.01:
-                note = "under 1 %" if share else "no pixel"
             name = self.names[number - 1]
-            panels.append(Panel(name, overlays.labelled(base, single), note))
+            picture = overlays.labelled(base, single)
+            panels.append(Panel(name, picture, f"{share:.1%}"))
         note = f"threshold: {self.threshold:g} of each phrase's soft mask"
         title = self.prompt if title is None else title
         return plots.draw_panels(panels, title=title, note=note)

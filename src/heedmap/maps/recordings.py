@@ -31,7 +31,6 @@ from heedmap.errors import (
     format_bytes,
     join_words,
     nearest,
-    plural,
     quoted,
 )
 from heedmap.io import reading
@@ -215,10 +214,8 @@ class Recording(RecordingInfo):
             vars(self).update(refined=_read_only(self.refined))
 
     def __repr__(self) -> str:
-        axes = " and ".join(sorted(self.keep)) or "none"
         return (
-            f"<Recording of {quoted(self.table.prompt)}: {plural(len(self.positions), 'token')}, "
-            f"axes kept: {axes}, {format_bytes(self.nbytes)}>"
+            f"<Recording of {quoted(self.table.prompt)}, {format_bytes(self.nbytes)}>"
         )
 
     @property
@@ -381,25 +378,19 @@ class Selection:
     @property
     def layer_numbers(self) -> tuple[int, ...]:
         """The numbers of its layers."""
-        if self.layers is not None:
-            return self.layers
-        return tuple(range(len(self.recording.layers)))
+        return self.layers or tuple(range(len(self.recording.layers)))
 
     @property
     def step_numbers(self) -> tuple[int, ...]:
         """The numbers of its steps; SelectionError where they were averaged."""
         self._check_kept("step")
-        if self.steps is not None:
-            return self.steps
-        return tuple(range(len(self.recording.timesteps)))
+        return self.steps or tuple(range(len(self.recording.timesteps)))
 
     @property
     def head_numbers(self) -> tuple[int, ...]:
         """The numbers of its heads; SelectionError where they were averaged."""
         self._check_kept("head")
-        if self.heads is not None:
-            return self.heads
-        return tuple(range(self._most_heads()))
+        return self.heads or tuple(range(self._most_heads()))
 
     def _most_heads(self) -> int:
         return max(self.recording.layers[i].heads for i in self.layer_numbers)
@@ -530,15 +521,17 @@ def numbers_of(
     SelectionError if there are none.
     """
     numbers: list[int] = []
+    text = quoted(wanted)
     with suppress(IndexError, TypeError, ValueError):
-        is_slice = hasattr(wanted, "indices")
-        index = wanted if is_slice else np.asarray(wanted)
+        index = np.asarray(wanted)
+        if hasattr(wanted, "indices"):  # a slice
+            index = wanted
+            text = f"{wanted.start}:{wanted.stop}".replace("None", "")
         numbers = np.unique(np.arange(total)[index]).tolist()
     selected = tuple(number for number in numbers if number in among)
     if not selected:
         raise SelectionError(
-            f"there is no {noun} {quoted(wanted)}: expected whole numbers from {among[0]} to "
-            f"{among[-1]}, a slice or a list"
+            f"there is no {noun} {text}: expected whole numbers from {among[0]} to {among[-1]}"
         )
     return selected
 

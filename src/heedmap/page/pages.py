@@ -25,10 +25,10 @@ from heedmap.figures.overlays import StepPictures, tiles
 from heedmap.io.schemas import EditReport, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.options import MASK_THRESHOLD, EditPurpose
+from heedmap.options import MASK_THRESHOLD
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words
-from heedmap.text.prompts import is_content, untaught_warnings
+from heedmap.text.prompts import is_content, untaught_warning
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
 
@@ -161,45 +161,24 @@ def assemble(name: str, title: str, *scripts: str, **parts: str) -> str:
 
     Args:
         name: the path of its HTML, style and last script within this folder, without an ending.
-        title: as in `document`.
+        title: plain text.
         scripts: the paths of its other scripts, without an ending.
-        parts: as in `document`.
+        parts: HTML, or JSON from `as_script`, in place of its name in two braces.
     """
     paths = ("assets/dom", *scripts, name)
     script = "".join(page_part(f"{path}.js") for path in paths)
     style = page_part("assets/base.css") + page_part(f"{name}.css")
-    return document(
-        page_part(f"{name}.html"),
-        title,
-        style,
-        script,
-        **parts,
-    )
-
-
-def document(
-    template: str,
-    title: str,
-    style: str,
-    script: str,
-    *,
-    images: str = "data: blob:",
-    **parts: str,
-) -> str:
-    """Fill a template: HTML with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and parts.
-
-    The title is plain text; other parts are HTML, or JSON from `as_script`. `images` are the
-    sources of images that the page may load.
-    """
     parts |= {
-        "title": html.escape(title.encode("utf-8", "replace").decode("utf-8")),
-        "policy": f"default-src 'none'; img-src {images}; style-src {_source(style)}; "
+        "title": html.escape(title),
+        "policy": f"default-src 'none'; img-src data: blob:; style-src {_source(style)}; "
         f"script-src {_source(script)}; base-uri 'none'; form-action 'none'",
         "style": style,
         "script": script,
     }
     # In one pass: a part may contain braces.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
+    return re.sub(
+        r"\{\{(\w+)\}\}", lambda place: parts[place[1]], page_part(f"{name}.html")
+    )
 
 
 def _source(text: str) -> str:
@@ -259,20 +238,13 @@ def _page(
             "hues": overlays.HUES,
         },
     }
-    bare = assemble(
-        "assets/page",
-        title,
-        *_SCRIPTS,
-        data=as_script(data),
-    )
-    budget = limit - len(bare.encode()) - 700
+
+    def page() -> str:
+        return assemble("assets/page", title, *_SCRIPTS, data=as_script(data))
+
+    budget = limit - len(page().encode()) - 700
     data["maps"] = pack([_recordings(run) for run in runs], budget)
-    return assemble(
-        "assets/page",
-        title,
-        *_SCRIPTS,
-        data=as_script(data),
-    )
+    return page()
 
 
 def _recordings(run: "Run") -> dict[str, Recording]:
@@ -360,10 +332,7 @@ def run_summary(run: "Run") -> dict[str, Any]:
     settings = run.settings
     share = run.maps.recording.share_of
     table = run.maps.tokens
-    negative = settings.negative or ""
-    notes = untaught_warnings(
-        settings.untaught or (), [table.prompt], negative, settings.concepts
-    )
+    notes = [untaught_warning(settings.untaught or ())]
     if settings.nsfw_content_detected:
         notes.append("the safety checker replaced this image with black")
     weights: Mapping[int, float] = {}
@@ -372,7 +341,7 @@ def run_summary(run: "Run") -> dict[str, Any]:
     return {
         "settings": to_json(settings),
         "model": "--model MODEL" if settings.model == settings.pipeline else "",
-        "untaught": " ".join(map(as_sentence, notes)),
+        "untaught": " ".join(map(as_sentence, filter(None, notes))),
         "shareOf": share,
         "weights": _by_word(table, weights),
         "rest": strongest_word(run.maps),
@@ -436,7 +405,7 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
     back = report.reconstruction
     rows = {
         "kind": report.kind,
-        "what changes": report.purpose and _PURPOSES[report.purpose],
+        "purpose": report.purpose,
         "region from the maps of": report.masked_by,
         "your image": back and returned(back.psnr_db),
         "attention changed": f"{report.moved:.1%}",
@@ -462,14 +431,3 @@ def format_figure(value: float | None, form: str) -> str:
 
 def _window(window: tuple[float, float]) -> str:
     return "from {:g} to {:g} of the run".format(*window)
-
-
-_PURPOSES: Mapping[EditPurpose, str] = {
-    "relation": "where things are",
-    "addition": "something is added",
-    "removal": "something is removed",
-    "setting": "the setting",
-    "swap": "one thing becomes another",
-    "size": "a size",
-    "colour": "a colour",
-}

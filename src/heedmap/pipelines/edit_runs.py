@@ -184,7 +184,7 @@ class EditSource:
         alignment: WordAlignment,
         cross: FractionWindow,
     ) -> Inject:
-        """Return the rule that takes the source's cross-attention in each token's window.
+        """Return the rule that takes the source's cross-attention in a window.
 
         It takes the plain attention: the weights in a prompt hold for that prompt's image.
         """
@@ -196,14 +196,6 @@ class EditSource:
         has_source = columns.any(dim=0)
         if alignment.kind == "refine":
             end[~has_source] = 0.0  # a new token keeps its own attention
-        for word, window in self.options.word_windows.items():
-            tokens = [n for n in table.find(word) if has_source[n]]
-            if not tokens:
-                raise ArgumentError(
-                    f"{quoted(word)} is new in {quoted(table.prompt)} and takes no attention from "
-                    "the source, so it has no window: leave it out of word_windows"
-                )
-            start[tokens], end[tokens] = window
         return Inject(columns, start, end, cross)
 
 
@@ -464,8 +456,6 @@ def _notes(
         "cross-attention": plan.cross_replace,
         "self-attention": plan.self_replace,
     }
-    for word, window in plan.source.options.word_windows.items():
-        windows[f"attention for {quoted(word)}"] = window
     for name, (start, end) in windows.items():
         why = None
         if not steps_within(start, end, steps):

@@ -14,7 +14,7 @@ from msgspec import structs
 from heedmap.backends.base import Pipeline
 from heedmap.checks import as_ordered_list, check_float, check_prompt
 from heedmap.errors import ArgumentError, quoted, warn
-from heedmap.io.schemas import MAX_CELLS, GridReport
+from heedmap.io.schemas import GridReport
 from heedmap.options import (
     EditKeywords,
     EditOptions,
@@ -101,7 +101,6 @@ def edit(
         cross_replace: part of the run that uses the source's cross-attention: its end, 0 to 1, or
             (start, end). Default: by the purpose of the edit (`heedmap.options.DEFAULT_WINDOWS`; in
             a joint softmax `DEFAULT_JOINT_WINDOWS`).
-        word_windows: other windows for words or phrases of the target.
         self_replace: part of the run that uses the source's self-attention. Default: by the
             purpose of the edit.
         max_self_cells: the largest grid, in cells, whose self-attention is replaced. PixArt, SD 3
@@ -186,7 +185,6 @@ def grid(
         weights: one or several weights by word or phrase of the target.
         seeds: one or several. Default: one at random, saved in the settings.
         kind: as in `edit`; this and the options below hold for all cells.
-        word_windows: as in `edit`.
         max_self_cells: as in `edit`.
         renormalize: as in `edit`.
         only: as in `edit`.
@@ -211,8 +209,7 @@ def grid(
 
     Raises:
         ArgumentError: if nothing varies, a target would change nothing in any cell, a word is
-            weighted twice, a value is given twice, there are more than 10,000 cells, or an argument
-            is out of range.
+            weighted twice, a value is given twice, or an argument is out of range.
         UnknownWordError: if a word is not in its prompt.
         TraceError: if an edit could not act.
     """
@@ -249,12 +246,7 @@ def run_grid(
     windows = report.self_replace or (min(one.self_replace for one in default_plans),)
     seeds = report.seeds or (check_seed(None),)
     strips = report.weights.values()
-    count = math.prod(map(len, (targets, crosses, windows, seeds, *strips)))
-    if count > MAX_CELLS:
-        raise ArgumentError(
-            f"the grid would have {count:,} cells: use {MAX_CELLS:,} at most"
-        )
-    if count == 1:
+    if math.prod(map(len, (targets, crosses, windows, seeds, *strips))) == 1:
         raise ArgumentError(
             "the grid has only one cell: vary something, such as weights={'red': [0, 1, 2]} "
             "(--weights red=0,1,2)"

@@ -11,7 +11,7 @@ from heedmap.backends.base import Pipeline, left_early
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
 from heedmap.checks import check_int, check_one_of, check_text
-from heedmap.errors import ArgumentError, RunError, SelectionError, plural, quoted, warn
+from heedmap.errors import ArgumentError, RunError, SelectionError, quoted, warn
 from heedmap.maps.recordings import layers_there, name_fits
 from heedmap.options import Axis, BranchName, ExplainOptions
 from heedmap.pipelines import repeating
@@ -195,11 +195,10 @@ def _difference(
     if not {"layer", "step"} <= recording.keep:
         return None
     layer = site.layer
-    h, w = layer.grid
     if layer not in recording.layers:
         raise RunError(
-            f"the saved maps have no layer {layer.short} with {plural(layer.heads, 'head')} and a "
-            f"grid of {h}×{w}: use the model that the settings name"
+            f"the saved maps have no such layer as {layer.short}: use the model that the settings "
+            "name"
         )
     array = recording.arrays[recording.layers.index(layer)]  # (S, H, Q, K)
     p = site.probabilities
@@ -209,4 +208,4 @@ def _difference(
     if "head" not in recording.keep:
         p = p.mean(axis=0, keepdims=True)
     row, column = site.place
-    return float(np.abs(array[step, :, row * w + column] - p).max())
+    return float(np.abs(array[step, :, row * layer.grid[1] + column] - p).max())

@@ -51,7 +51,7 @@ from heedmap.recording.recorder import RecordingSpec
 from heedmap.recording.steps import AfterStep, StepState
 from heedmap.recording.tracing import Trace
 from heedmap.results.runs import ReferenceImage, Run
-from heedmap.text.prompts import untaught, untaught_warnings
+from heedmap.text.prompts import untaught, untaught_warning
 from heedmap.text.weights import (
     WeightedPrompt,
     bracket_warning,
@@ -67,7 +67,7 @@ Preview = Callable[[torch.Tensor], None]
 
 
 @overload
-def generate(
+def generate(  # pyright: ignore[reportOverlappingOverload]  # a str is a sequence of them
     pipe: Pipeline,
     prompt: str,
     *,
@@ -80,18 +80,7 @@ def generate(
 @overload
 def generate(
     pipe: Pipeline,
-    prompt: str,
-    *,
-    seed: Sequence[int],
-    edits: Iterable[Edit] = (),
-    progress: Progress | None = None,
-    preview: Preview | None = None,
-    **options: Unpack[GenerateKeywords],
-) -> list[Run]: ...
-@overload
-def generate(
-    pipe: Pipeline,
-    prompt: list[str] | tuple[str, ...],
+    prompt: Sequence[str],
     *,
     seed: int | Sequence[int] | None = None,
     edits: Iterable[Edit] = (),
@@ -244,7 +233,7 @@ def generate_batch(
     vocabulary = loading.model_card(loading.name_of(pipe)).vocabulary
     others = [negative, *spec.concepts]
     unknown = untaught([*texts, *others], vocabulary) or ()
-    doubts = untaught_warnings(unknown, texts, negative, spec.concepts)
+    doubts = [untaught_warning(unknown)]
     if image is None:
         doubts += map(bracket_warning, parsed)
     for text in filter(None, [*doubts, *_warnings(pipe, options, branches)]):

@@ -68,13 +68,8 @@ class RepeatResult:
         if isinstance(self.run, Run) and self.run.settings.located:
             unit = "number"
             largest = f"{self.largest:.2g}"
-        text = (
-            f"The repetition differs: {self.differing} of {plural(self.pixels, unit)}"
-        )
-        text += f", by up to {largest}"
-        if all(name.startswith("schedulers.") for name in self.changed):
-            text += "; no saved setting explains it"
-        return f"{text}."
+        count = f"{self.differing} of {plural(self.pixels, unit)}"
+        return f"The repetition differs: {count}, by up to {largest}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain JSON types, without the images."""

@@ -8,15 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 from PIL import Image
 
 from heedmap.figures import plots
-from heedmap.figures.overlays import png
 from heedmap.io.reading import path_of
 from heedmap.io.schemas import ResultFile, encode
-from heedmap.io.writing import whole_folder
-from heedmap.maps.recordings import Recording
+from heedmap.io.writing import save_parts
 from heedmap.page import pages
 
 if TYPE_CHECKING:
@@ -38,26 +35,7 @@ class Saved(ABC):
             ArgumentError: if `folder` is not a path.
             RunError: if the folder is not empty, or cannot be written.
         """
-        with whole_folder(folder) as partial:
-            self.write_files(partial, overlays=overlays)
-        return Path(folder)
-
-    def write_files(self, folder: Path, *, overlays: bool = True) -> None:
-        """Write the files of the result to a folder; with `overlays`, the pages and sheets."""
-        for name, part in self.parts(overlays).items():
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            match part:
-                case bytes():
-                    path.write_bytes(part)
-                case Image.Image():
-                    path.write_bytes(png(part))
-                case Recording():
-                    part.save(path)
-                case None:
-                    pass
-                case _:
-                    np.save(path, part, allow_pickle=False)
+        return save_parts(folder, self.parts(overlays))
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:

@@ -102,8 +102,7 @@ class Ablation(Result):
 
     def __repr__(self) -> str:
         prompt = self.run.settings.prompt
-        seed = self.run.settings.seed
-        return f"<Ablation of {quoted(self.word)} in {quoted(prompt)}, seed {seed}>"
+        return f"<Ablation of {quoted(self.word)} in {quoted(prompt)}>"
 
     def difference(self, way: Way) -> np.ndarray:
         """Return |x − x₋word| of each pixel, the mean over the colours: float32 (H, W), 0 to 1."""

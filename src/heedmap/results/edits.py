@@ -52,10 +52,8 @@ class EditResult(Result):
     blend: np.ndarray | None = None
 
     def __repr__(self) -> str:
-        source = self.source.settings
-        edited = self.edited.settings
-        change = f"{quoted(source.prompt)} → {quoted(edited.prompt)}"
-        return f"<EditResult {change}, seed {source.seed}: {self.report.kind}>"
+        source = quoted(self.source.settings.prompt)
+        return f"<EditResult {source} → {quoted(self.edited.settings.prompt)}>"
 
     def difference(self) -> Image.Image:
         """Draw the mean change of each pixel's colours as heat, from 0 to the largest change."""
@@ -71,14 +69,10 @@ class EditResult(Result):
         If an image of yours was edited, it comes first.
         """
         words = self.report.words
-        before = [self.source.maps.at(number) for number in words.source]
-        after = [self.edited.maps.at(number) for number in words.edited]
-        heats = before + after
-        sides = ["before"] * len(before) + ["after"] * len(after)
-        lows = [float(heat.values.min()) for heat in heats]
-        tops = [float(heat.values.max()) for heat in heats]
-        low = min([0.0, *lows])
-        top = max(tops, default=1.0)
+        heats = [(self.source.maps.at(number), "before") for number in words.source]
+        heats += [(self.edited.maps.at(number), "after") for number in words.edited]
+        low = min([0.0, *(float(heat.values.min()) for heat, _ in heats)])
+        top = max((float(heat.values.max()) for heat, _ in heats), default=1.0)
         if low < 0:  # negative weights
             low, top = centred(low, top)
         source = self.source.settings.prompt
@@ -107,7 +101,7 @@ class EditResult(Result):
                 change,
             ),
         ]
-        for heat, side in zip(heats, sides, strict=True):
+        for heat, side in heats:
             panels.append(Panel(f"{heat.label} ({side})", heat.render(low, top)))
         if self.blend_image is not None:
             panels.append(Panel("region that may change", enlarge(self.blend_image)))
@@ -200,20 +194,16 @@ def change_between(
 
     def measures(part: np.ndarray) -> Measures:
         share = round(float(part.mean()), 6)
-        if not part.any():
-            return Measures(
-                share,
-                mse=None,
-                psnr_db=None,
-                ssim=None,
-            )
-        mse = float(squares[part].mean())
-        psnr_db = -10 * math.log10(mse) if mse else None
+        mse = psnr_db = ssim = None
+        if part.any():
+            mse = float(squares[part].mean())
+            ssim = float(similar[part].mean())
+            psnr_db = -10 * math.log10(mse) if mse else None
         return Measures(
             share,
             mse,
             psnr_db,
-            ssim=float(similar[part].mean()),
+            ssim,
         )
 
     return Change(inside=measures(inside), outside=measures(~inside))

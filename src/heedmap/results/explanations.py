@@ -198,10 +198,7 @@ class Explanation(Saved):
         }
 
     def __repr__(self) -> str:
-        report = self.report
-        p = self.numbers["word_probabilities"][self.report.head]
-        place = f"{report.at}: {report.short}, head {report.head}, step {report.step}"
-        return f"<Explanation of {quoted(report.word)} at {place}: P {p:.6g}>"
+        return f"<Explanation of {quoted(self.report.word)} at {self.report.at}>"
 
     def table(self) -> str:
         """Return the head's row of P before edits as a table, as `hm.attention(…).table` does."""

@@ -23,6 +23,7 @@ from heedmap.io.schemas import (
     Whole,
     Window,
 )
+from heedmap.io.writing import slug
 from heedmap.page import pages
 from heedmap.results import Result, json_part, within
 from heedmap.results.edits import EditResult, read_blend
@@ -152,8 +153,7 @@ class Grid(Result):
     report: GridReport
 
     def __repr__(self) -> str:
-        axes = {name: len(values) for name, values in self.axes.items()}
-        return f"<Grid of {quoted(self.report.source)}: {len(self)} cells, axes {axes}>"
+        return f"<Grid of {quoted(self.report.source)}: {len(self)} cells>"
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -311,6 +311,15 @@ class Grid(Result):
 
 def _edited_image(cell: Cell) -> Image.Image:
     return cell.result.edited.image
+
+
+def result_name(result: Run | EditResult | Grid) -> str:
+    """Return the name of a new folder for a result: of its prompt and seed."""
+    if isinstance(result, Grid):
+        first, *_ = result.report.targets or (result.report.source,)
+        return f"{slug(f'grid {first}', 48)}-{result.cells[0].seed}"
+    run = result.edited if isinstance(result, EditResult) else result
+    return f"{slug(run.settings.prompt, 48)}-{run.settings.seed}"
 
 
 def load_result(folder: str | Path) -> Run | EditResult | Grid:

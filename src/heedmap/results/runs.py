@@ -13,12 +13,9 @@ from heedmap.checks import as_list, check_one_of
 from heedmap.errors import ArgumentError, RunError, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import (
-    Animation,
     StepPictures,
-    centred,
     mosaic_size,
     of_mosaic,
-    png,
 )
 from heedmap.io import reading
 from heedmap.io.schemas import (
@@ -29,14 +26,14 @@ from heedmap.io.schemas import (
     StepSource,
 )
 from heedmap.io.word_edits import Confine
-from heedmap.io.writing import slug
+from heedmap.io.writing import png, slug
 from heedmap.maps import word_figures
 from heedmap.maps.heatmaps import (
     SCALES,
     HeatMap,
     HeatMaps,
     Scale,
-    common_range,
+    colour_ranges,
     scale_name,
 )
 from heedmap.maps.recordings import Recording
@@ -122,13 +119,8 @@ class Run(Result):
     references: tuple[ReferenceImage, ...] = ()
 
     def __repr__(self) -> str:
-        width, height = self.image.size
         settings = self.settings
-        steps = plural(len(self.maps.recording.timesteps), "step")
-        return (
-            f"<Run {quoted(settings.prompt)}, seed {settings.seed}: {width}×{height}, {steps}, "
-            f"{plural(len(self.maps.words), 'word')}>"
-        )
+        return f"<Run {quoted(settings.prompt)}, seed {settings.seed}>"
 
     def figure(self, *, scale: Scale = "shared") -> "Figure":
         """Draw the image, then one overlay a word, with captions and the scale (`HeatMaps.figure`).
@@ -184,10 +176,6 @@ class Run(Result):
         return word_figures.timeline(
             self.maps, word, frames=frames, scale=scale, width=width
         )
-
-    def animation(self, word: str | int, *, scale: Scale = "word") -> Animation:
-        """Draw a word's overlay step by step, of at most 60 steps; arguments as in `timeline`."""
-        return word_figures.animation(self.maps, word, scale=scale)
 
     def layers_by_heads(
         self,
@@ -391,8 +379,7 @@ def compare(
     ]
     if len(several) < 2:
         raise ArgumentError(
-            f"runs is {quoted(runs)}: expected a list of two or more runs or their folders, as in "
-            "compare([a, b])"
+            "nothing to compare: expected two or more runs, or their folders"
         )
     names = common_words(several) if words is None else as_list(words)
     if not names:
@@ -415,16 +402,26 @@ def compare(
     bars: list[plots.ScaleBar] = []
     for share in dict.fromkeys(shares):
         group = [number for number, one in enumerate(shares) if one == share]
-        heats = [[small[n][word] for n in group if word in small[n]] for word in names]
-        spans, ends = _spans(heats, scale)
-        if any(heats):
+        columns: dict[str, list[HeatMap]] = {}
+        for word in names:
+            heats = [small[n][word] for n in group if word in small[n]]
+            if heats:
+                columns[word] = heats
+        ranges: dict[str, tuple[float, float]] = {}
+        if columns:
+            # Of the maps here, not of all words.
+            values: Scale = "raw" if scale == "raw" else "word"
+            spans, ends = colour_ranges(
+                columns.values(), values, shared=scale != "word"
+            )
+            ranges = dict(zip(columns, spans, strict=True))
             bars.append(plots.ScaleBar(scale_name(_SCALES[scale], share), ends))
         for number in group:
             maps = small[number]
-            for word, span in zip(names, spans, strict=True):
+            for word in names:
                 cell = "not read"
                 if word in maps:
-                    cell = maps[word].render(*span, short_side=1)
+                    cell = maps[word].render(*ranges[word], short_side=1)
                 rows[number].append(cell)
     return plots.draw_table(
         [*zip(labels(several), rows, strict=True)],
@@ -433,24 +430,6 @@ def compare(
         note=" · ".join(filter(None, map(common.get, note))),
         bars=bars,
     )
-
-
-def _spans(
-    heats: Sequence[Sequence[HeatMap]], scale: Scale
-) -> tuple[list[tuple[float, float]], tuple[float, float] | tuple[str, str]]:
-    """Return the coldest and the hottest value of each word, and the ends of the scale's bar."""
-    # Of the maps here, not of all words.
-    values: Scale = "raw" if scale == "raw" else "word"
-    maps = [heat for column in heats for heat in column]
-    shared = common_range(maps, values) if maps else (0.0, 0.0)
-    signed = shared[0] < 0
-    if scale != "word":
-        shared = centred(*shared) if signed else shared
-        return [shared] * len(heats), shared
-    spans = [common_range(column, values) if column else shared for column in heats]
-    if signed:
-        return [centred(*span) for span in spans], ("−most", "most")
-    return spans, ("least", "most")
 
 
 def setting_texts(run: Run) -> dict[str, str]:
@@ -478,24 +457,13 @@ def setting_texts(run: Run) -> dict[str, str]:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Return a label of each run: its prompt, seed, steps, model and so on, where they differ.
-
-    Of different models, the scheduler and the arguments are named only if nothing else differs.
-    """
+    """Return a label of each run: its prompt, seed, steps, model and so on, where they differ."""
     several = [setting_texts(run) for run in runs]
     names = [name for name in several[0] if len({run[name] for run in several}) > 1]
-    choices = [names]
-    if "model" in names:
-        short = [name for name in names if name not in ("scheduler", "arguments")]
-        choices = [short, names]
-    texts: list[str] = []
-    for chosen in choices:
-        texts = [", ".join(filter(None, map(run.get, chosen))) for run in several]
-        if len({*texts}) == len(runs):
-            return texts
-    return [
-        ", ".join(filter(None, (f"run {n}", text))) for n, text in enumerate(texts, 1)
-    ]
+    texts = [", ".join(filter(None, map(run.get, names))) for run in several]
+    if len({*texts}) == len(runs):
+        return texts
+    return [f"run {n}, {text}".removesuffix(", ") for n, text in enumerate(texts, 1)]
 
 
 def common_words(runs: Sequence[Run]) -> list[str]:

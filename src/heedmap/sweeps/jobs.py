@@ -4,12 +4,11 @@ A job is a call of `generate`, `edit` or `locate` with its arguments:
 
     {"task": "edit", "source": "a red house", "target": "a blue house", "seed": 7, "steps": 30}
 
-Besides, it may have "model", "weights" by word, and "truths": the mask files or boxes of words.
-A manifest is JSONL or CSV with one job a line, or TOML. In TOML the plural of an argument is a list
-("prompts", "seeds", "targets"), and each combination of such lists and of weights is a job.
+Besides, it may have "model".
+A manifest is JSONL with one job a line, or TOML. In TOML the plural of an argument is a list
+("prompts", "seeds", "targets"), and each combination of such lists is a job.
 """
 
-import csv
 import hashlib
 import inspect
 import itertools
@@ -21,18 +20,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
 from heedmap.backends import loading
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import check_names, default_size
+from heedmap.backends.registry import check_names
 from heedmap.checks import check_int, check_one_of, check_prompt, check_text
 from heedmap.errors import ArgumentError, HeedmapError, quoted
 from heedmap.io import reading
 from heedmap.io.schemas import MAX_WHOLE, to_json
-from heedmap.io.word_edits import parse_region
-from heedmap.maps.masks import region_coverage
 from heedmap.options import GenerateOptions
 from heedmap.parsing import parse_value
 from heedmap.pipelines.arguments import resolve_options
@@ -40,7 +34,7 @@ from heedmap.pipelines.editing import check_effect, edit, resolve_edits
 from heedmap.pipelines.generation import generate
 from heedmap.pipelines.input_images import locate, open_image, resolve_location
 from heedmap.text.concepts import checked_concepts
-from heedmap.text.weights import parse_weights, spelled, token_weights, weighed
+from heedmap.text.weights import parse_weights, token_weights
 
 TASKS: Mapping[str, Callable[..., Any]] = {
     "generate": generate,
@@ -49,9 +43,7 @@ TASKS: Mapping[str, Callable[..., Any]] = {
 }
 """The function of each task."""
 _SIGNATURES = {task: inspect.signature(function) for task, function in TASKS.items()}
-_ABOUT_JOB = ("task", "model", "weights", "truths")
 _NOT_IN_JOBS = {"edits", "preview", "progress"}
-_TEXTS = {"task", "model", "prompt", "source", "target", "negative", "picture", "image"}
 
 
 @dataclass(frozen=True)
@@ -64,8 +56,6 @@ class Job:
         task: the function that is called.
         model: the model as in `load`; None for the embedded model.
         arguments: the keyword arguments of the call, without the pipeline.
-        truths: by word or phrase, the mask file or the box (left, top, right, bottom) in pixels
-            with which the word's map is compared.
         shape: the JSON of its task and of its arguments without prompt and seed. Jobs of one
             shape can be generated in one batch.
     """
@@ -75,7 +65,6 @@ class Job:
     task: str
     model: str | None
     arguments: dict[str, Any]
-    truths: dict[str, Any]
     shape: str
 
 
@@ -139,31 +128,16 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the line and the content of each job of a file."""
     data = reading.read_bytes(path, most=2**32)
     kind = path.suffix.lower()
-    check_one_of(
-        "the ending of the manifest",
-        kind,
-        (".jsonl", ".csv", ".toml"),
-    )
+    check_one_of("the ending of the manifest", kind, (".jsonl", ".toml"))
     try:
         text = data.decode("utf-8-sig")
-        if kind == ".jsonl":
-            for line, part in enumerate(text.split("\n"), 1):
-                if part.strip():
-                    yield line, parse_value(part)
-        elif kind == ".csv":
-            reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
-            for cells in reader:
-                yield (
-                    reader.line_num,
-                    {
-                        name: cell if name in _TEXTS else parse_value(cell)
-                        for name, cell in cells.items()
-                        if cell
-                    },
-                )
-        else:
+        if kind == ".toml":
             yield from enumerate(_product(tomllib.loads(text)), 1)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, csv.Error) as error:
+            return
+        for line, part in enumerate(text.split("\n"), 1):
+            if part.strip():
+                yield line, parse_value(part)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ArgumentError(f"{path} cannot be read: {error}") from error
 
 
@@ -171,22 +145,15 @@ def _product(fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield each combination of the lists of a TOML file."""
     task = fixed.get("task", "generate")
     check_one_of("task", task, TASKS)
-    names = {*_SIGNATURES[task].parameters, *_ABOUT_JOB}
-    weights = fixed.pop("weights", {})
-    if not isinstance(weights, dict):
-        raise ArgumentError("weights is no table: expected one such as {red = [1, 2]}")
-    by_word = itertools.product(*map(_as_list, weights.values()))
-    axes = {"weights": [dict(zip(weights, values, strict=True)) for values in by_word]}
+    names = {*_SIGNATURES[task].parameters, "task", "model"}
+    axes: dict[str, list[Any]] = {}
     for name in [*fixed]:
         singular = name.removesuffix("s")
         if name not in names and singular in names:
-            axes[singular] = _as_list(fixed.pop(name))
+            values = fixed.pop(name)
+            axes[singular] = values if isinstance(values, list) else [values]
     for values in itertools.product(*axes.values()):
         yield {**fixed, **dict(zip(axes, values, strict=True))}
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 class _Checker:
@@ -209,19 +176,14 @@ class _Checker:
             raise ArgumentError(
                 f"it is {quoted(row)}: expected a JSON object with the arguments"
             )
-        about = {name: row.pop(name, None) for name in _ABOUT_JOB}
-        task = about["task"] or "generate"
-        model = about["model"] or self._model
-        weights = about["weights"] or {}
-        truths = about["truths"] or {}
+        task = row.pop("task", None) or "generate"
+        model = row.pop("model", None) or self._model
         check_one_of("task", task, TASKS)
         check_text("model", model or "")
         settings = {
             **row,
             "task": task,
             "model": model,
-            "weights": weights,
-            "truths": truths,
             "dtype": self._dtype,
         }
         identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
@@ -234,19 +196,8 @@ class _Checker:
             _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS,
         )
         check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
-        if not isinstance(weights, dict) or not isinstance(truths, dict):
-            raise ArgumentError(
-                "weights and truths are tables: expected a value for each word"
-            )
         for name in {"picture", "image"} & row.keys():
             row[name] = self._path(row[name])
-        if weights:
-            prompts = (name for name in ("target", "source") if row.get(name))
-            name = next(prompts, "prompt")
-            parsed = parse_weights(check_prompt(row.get(name)))
-            spans = weighed(parsed, prompt_table(pipe, parsed.text), weights)
-            row[name] = spelled(parsed.text, spans)
-        truths = {word: self._path(where) for word, where in truths.items()}
         rest = {name: row[name] for name in row.keys() - {"prompt", "seed"}}
         shape = json.dumps([task, rest], sort_keys=True)
         job = Job(
@@ -255,7 +206,6 @@ class _Checker:
             task,
             model,
             row,
-            truths,
             shape,
         )
         self._check(job, pipe)
@@ -287,45 +237,16 @@ class _Checker:
             target = rest.pop("target", None)
             check_text("target", target or "")  # a list would be several jobs
             source, (target,), _ = resolve_edits(edit, pipe, text, target, seed, rest)
-            plan = source.plan(target)
-            check_effect([plan])
-            options = source.sampling
-            table = plan.table
+            check_effect([source.plan(target)])
+            return
+        prompt = check_prompt(rest.pop("prompt"))
+        if job.task == "locate":
+            image = open_image(rest.pop("picture"))
+            options, _ = resolve_location(pipe, image, prompt, seed, rest)
         else:
-            prompt = check_prompt(rest.pop("prompt"))
-            if job.task == "locate":
-                image = open_image(rest.pop("picture"))
-                options, _ = resolve_location(pipe, image, prompt, seed, rest)
-            else:
-                options = self._options(job.model, job.shape)
-            parsed = parse_weights(prompt)
-            checked_concepts(options.concepts)
-            if not parsed.spans and not job.truths:
-                return
+            options = self._options(job.model, job.shape)
+        parsed = parse_weights(prompt)
+        checked_concepts(options.concepts)
+        if parsed.spans:
             table = prompt_table(pipe, parsed.text, options.arguments)
             token_weights(parsed.spans, table)
-        size = options.size or default_size(pipe)
-        for word, where in job.truths.items():
-            table.find(word)
-            if job.task != "locate":  # whose picture may have another size
-                truth(where, word, size, size)
-
-
-def truth(
-    where: Any,
-    word: str,
-    picture: tuple[int, int],
-    size: tuple[int, int],
-) -> np.ndarray:
-    """Return the mask of a word's truth, bool (H, W), at a size (W, H).
-
-    `where` is the path of a mask file of any size, or a box in pixels of an image of the size
-    `picture`.
-    """
-    name = quoted(word)
-    if isinstance(where, str):
-        where = reading.read_photograph(Path(where)).convert("L")
-        picture = where.size
-    coverage = region_coverage(parse_region(where, name), *picture, name)
-    mask = Image.fromarray(coverage >= 0.5)
-    return np.asarray(mask.resize(size, Image.Resampling.NEAREST))

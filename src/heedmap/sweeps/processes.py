@@ -1,4 +1,4 @@
-"""A sweep in one process, or in many by Accelerate, by shards or by Ray.
+"""A sweep in one process, or in many by Accelerate or by shards.
 
 Processes share the folder of the sweep and nothing else. Each runs its part of the units: a unit is
 a job, or the jobs of one batch. Results are written whole. The process that finds no job left
@@ -6,34 +6,30 @@ writes the tables.
 """
 
 import json
-import logging
-import os
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from accelerate import PartialState
 
 from heedmap.backends import loading
 from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, record_warnings
-from heedmap.io.writing import TakenError, whole_folder
+from heedmap.io.writing import TakenError, save_parts
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.pipelines.generation import generate, generate_batch
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
-from heedmap.sweeps import TABLE, tables
+from heedmap.sweeps import tables
 from heedmap.sweeps.jobs import TASKS, Job, in_units, read_jobs
 
 
@@ -56,7 +52,7 @@ class SweepResult:
     @property
     def table(self) -> Path:
         """The file of the table; it is there when no job is pending."""
-        return self.folder / TABLE
+        return self.folder / tables.TABLE
 
 
 def sweep(
@@ -69,8 +65,6 @@ def sweep(
     batch: int = 1,
     pages: bool = True,
     shard: tuple[int, int] | None = None,
-    ray: str | None = None,
-    workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SweepResult:
     """Run many jobs, and write a table of their results.
@@ -83,7 +77,7 @@ def sweep(
     launch` each process runs its part of the jobs.
 
     Args:
-        jobs: a manifest (.jsonl, .csv, .toml), or a list of jobs (`heedmap.sweeps.jobs`).
+        jobs: a manifest (.jsonl, .toml), or a list of jobs (`heedmap.sweeps.jobs`).
         out: a new folder, or that of this sweep.
         model: the model of the jobs that name none, as in `load`.
         device: as in `load`.
@@ -92,30 +86,20 @@ def sweep(
             batch, images differ by rounding; a sweep that continues draws the same batches.
         pages: whether results have pages, sheets and overlays.
         shard: (number, count) runs one of so many parts, from 1, in this process.
-        ray: the address of a Ray cluster, or "local": runs the jobs in a pool of Ray's actors.
-        workers: the number of these actors. Default: one for each GPU, or one.
         progress: called with the number of jobs that have ended and the number of all, of those
-            that this process runs or gives to Ray.
+            that this process runs.
 
     Raises:
         ArgumentError: if a job or an argument is wrong.
         RunError: if the manifest is missing, or the folder holds something else.
     """
     batch = check_int("batch", batch, least=1, most=10_000)
-    if ray is not None and shard is not None:
-        raise ArgumentError(
-            "ray and shard are both set: Ray divides the jobs itself; set one"
-        )
-    if workers is not None and ray is None:
-        raise ArgumentError("workers is the number of Ray's actors: set ray, too")
     number, count = shard or (1, 1)
     check_int("shard", number, least=1, most=count)
     if find_spec("pyarrow") is None:
-        raise ArgumentError(
-            "pyarrow is not installed: pip install 'heedmap[sweep]', for Ray 'heedmap[ray]'"
-        )
+        raise ArgumentError("pyarrow is not installed: pip install 'heedmap[sweep]'")
     state = None
-    if shard is None and ray is None:
+    if shard is None:
         # Without `cpu`, it finds no other processes on a machine that has CPUs alone.
         state = PartialState(
             cpu=not torch.accelerator.is_available(), timeout=timedelta(days=365)
@@ -129,17 +113,14 @@ def sweep(
     for unit in units:
         for job in unit:  # those that failed run again
             tables.failure_file(folder, job).unlink(missing_ok=True)
-    rows = [{"unit": msgspec.json.encode(unit)} for unit in units]
-    arguments = (folder.resolve(), device, dtype, pages)
-    if ray is None:
-        results = map(Worker(*arguments), rows)
-    else:
-        results = _by_ray(rows, arguments, ray, workers)
+    worker = Worker(folder, device, dtype, pages)
+    report = progress or (lambda done, count: None)
     ended = 0
-    for row in chain([{"jobs": 0}], results):
-        ended += row["jobs"]
-        if progress is not None:
-            progress(ended, total)
+    report(ended, total)
+    for unit in units:
+        worker.run(unit)
+        ended += len(unit)
+        report(ended, total)
     # The launcher ends all processes if the first ends with an error.
     if state is not None:
         state.wait_for_everyone()
@@ -148,42 +129,6 @@ def sweep(
     if not pending and (state is None or state.is_main_process):
         tables.write_tables(folder, all_jobs)
     return SweepResult(folder, done, failed, pending)
-
-
-def _by_ray(
-    rows: list[dict[str, Any]],
-    arguments: Any,
-    address: str,
-    workers: int | None,
-) -> Iterator[dict[str, Any]]:
-    """Run units in a pool of Ray's actors, and yield the row of each.
-
-    Ray starts an actor that has died again, and runs its unit again.
-    """
-    import ray
-    import ray.data
-
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
-    ray.init(
-        None if address == "local" else address,
-        ignore_reinit_error=True,
-        **quiet,
-    )
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    gpus = ray.cluster_resources().get("GPU", 0)
-    pool = workers or int(gpus) or 1
-    yield from (
-        ray.data.from_items(rows, override_num_blocks=min(len(rows), 10_000))
-        .map(
-            Worker,  # pyright: ignore[reportArgumentType]
-            fn_constructor_args=arguments,
-            compute=ray.data.ActorPoolStrategy(size=pool),
-            num_gpus=min(1, gpus / pool),
-        )
-        .iter_rows()
-    )
 
 
 @dataclass
@@ -198,12 +143,6 @@ class Worker:
     _largest: dict[tuple[str | None, str], int] = field(
         default_factory=dict, init=False
     )
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Run the unit in a row, and return the number of its jobs as a row."""
-        unit = msgspec.json.decode(row["unit"], type=list[Job])
-        self.run(unit)
-        return {"jobs": len(unit)}
 
     def run(self, unit: Sequence[Job]) -> None:
         """Run the jobs of a unit that have no result, in one call of the pipeline.
@@ -247,14 +186,10 @@ class Worker:
             # Of a killed process.
             for partial in target.parent.glob(f".{target.name}.tmp-*"):
                 shutil.rmtree(partial, ignore_errors=True)
-            # Unless it is done.
-            with (
-                suppress(TakenError),
-                whole_folder(target) as partial,
-            ):
-                result.write_files(partial, overlays=self.pages)
-                row = tables.row_of(job, result, seconds, warnings)
-                (partial / tables.ROW).write_text(json.dumps(row), encoding="utf-8")
+            row = tables.row_of(job, result, seconds, warnings)
+            row_part = {tables.ROW: json.dumps(row).encode()}
+            with suppress(TakenError):  # it is done
+                save_parts(target, result.parts(self.pages) | row_part)
             tables.failure_file(self.folder, job).unlink(missing_ok=True)
 
     def _save_failure(self, job: Job, error: Exception) -> None:

@@ -18,21 +18,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from heedmap.errors import RunError
-from heedmap.figures.overlays import resize_map
 from heedmap.io.reading import path_of
-from heedmap.io.writing import TakenError, digest_of, whole_folder
+from heedmap.io.writing import TakenError, digest_of, save_parts
 from heedmap.maps.heatmaps import HeatMap
-from heedmap.options import MASK_THRESHOLD
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
-from heedmap.sweeps import TABLE
-from heedmap.sweeps.jobs import Job, truth
+from heedmap.sweeps.jobs import Job
 from heedmap.text.words import Word
 
-FAILURES = "failed.jsonl"
+TABLE = "results.parquet"
 ROW = "row.json"
 _SETTINGS = (
     "model",
@@ -49,11 +44,9 @@ def claim(out: str | Path, jobs: Sequence[Job], batch: int) -> Path:
     folder = path_of(out)
     file = folder / "sweep.json"
     ids = hashlib.sha256("".join(job.id for job in jobs).encode())
-    sweep = {"sha256": ids.hexdigest(), "batch": batch}
-    data = json.dumps(sweep).encode()
+    data = json.dumps({"sha256": ids.hexdigest(), "batch": batch}).encode()
     try:
-        with whole_folder(folder) as partial:
-            (partial / file.name).write_bytes(data)
+        save_parts(folder, {file.name: data})
     except TakenError:
         if not file.exists():  # else this or another process has made it
             raise
@@ -116,7 +109,6 @@ def row_of(
     settings = run.settings
     maps = run.maps.without_shared_scale()
     size = run.image.size
-    picture = settings.located.size if settings.located else size
     return {
         **{name: getattr(job, name) for name in ("id", "line", "task")},
         **{name: getattr(settings, name) for name in _SETTINGS},
@@ -131,10 +123,6 @@ def row_of(
         "image": image,
         "sha256": digest_of(run.image),
         "words": [_word_row(word, maps.at(word.number)) for word in maps.words],
-        "truths": [
-            {"word": word, **_overlap(maps[word], truth(where, word, picture, size))}
-            for word, where in job.truths.items()
-        ],
         **changes,
         "warnings": list(warnings),
         "seconds": round(seconds, 3),
@@ -149,23 +137,6 @@ def _word_row(word: Word, heat: HeatMap) -> dict[str, Any]:
         "mean": float(heat.values.mean()),
         "peak": heat.peak,
     }
-
-
-def _overlap(heat: HeatMap, mask: np.ndarray) -> dict[str, Any]:
-    """Compare a word's mask, and its map from the middle of its range on, with bool (H, W)."""
-    x, y = heat.peak
-    low = float(heat.values.min())
-    high = float(heat.values.max())
-    upper = resize_map(heat.values, heat.size) >= low + MASK_THRESHOLD * (high - low)
-    return {
-        "pointing": bool(mask[y, x]),
-        "iou": _iou(heat.mask(), mask),
-        "map_iou": _iou(upper, mask),
-    }
-
-
-def _iou(first: np.ndarray, second: np.ndarray) -> float:
-    return float((first & second).sum() / max((first | second).sum(), 1))
 
 
 def write_tables(folder: Path, jobs: Sequence[Job]) -> None:
@@ -183,7 +154,7 @@ def write_tables(folder: Path, jobs: Sequence[Job]) -> None:
     failures = [
         failure_file(folder, job).read_bytes() for job in jobs if job.id in failed
     ]
-    with whole_file(folder / FAILURES) as partial:
+    with whole_file(folder / "failed.jsonl") as partial:
         partial.write_bytes(b"".join(failures))
 
 
@@ -214,14 +185,6 @@ def schema() -> Any:
                 "extremum": 0.0,
                 "mean": 0.0,
                 "peak": [0],
-            }
-        ],
-        "truths": [
-            {
-                "word": "",
-                "pointing": False,
-                "iou": 0.0,
-                "map_iou": 0.0,
             }
         ],
         "warnings": [""],

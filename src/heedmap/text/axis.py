@@ -7,7 +7,14 @@ from itertools import chain
 
 from heedmap.text.words import Token, TokenTable, Word
 
-_PADDING = Token(0, 0, "<pad>", 0, 0, "pad")
+_PADDING = Token(
+    0,
+    0,
+    "<pad>",
+    0,
+    0,
+    "pad",
+)
 
 
 def arrange(table: TokenTable, places: Sequence[int | None]) -> TokenTable:

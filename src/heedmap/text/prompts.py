@@ -4,7 +4,7 @@ Nothing here needs a tokenizer.
 """
 
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 import regex
@@ -196,23 +196,12 @@ def _as_clip_reads(word: str) -> str:
     return unicodedata.normalize("NFC", word).lower()
 
 
-def untaught_warnings(
-    words: Collection[str],
-    prompts: Iterable[str],
-    negative: str = "",
-    concepts: Iterable[str] = (),
-) -> list[str]:
-    """Return the warnings for words that a model was not taught, by the texts that have them."""
-    warnings: list[str] = []
-    for texts, effect in (
-        (prompts, "the image may not show that"),
-        ([negative], "that may have no effect"),
-        (concepts, "maps of that may be meaningless"),
-    ):
-        present = word_set(" ".join(texts))
-        names = [quoted(word) for word in words if fold(word) in present]
-        if names:
-            warnings.append(
-                f"the model was not trained on {join_words(names)}: {effect}"
-            )
-    return warnings
+def untaught_warning(words: Sequence[str]) -> str:
+    """Return the warning for words that a model was not taught; "" if there are none."""
+    if not words:
+        return ""
+    names = join_words([*map(quoted, words)])
+    return (
+        f"the model was not trained on {names}: the image may not show that, and its maps may be "
+        "meaningless"
+    )

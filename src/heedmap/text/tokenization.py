@@ -18,7 +18,6 @@ from heedmap.text.prompts import is_unspaced, split_units
 from heedmap.text.words import Token, TokenTable, Word
 
 _NOT_SET = 2**16  # transformers writes 1e30 where a tokenizer has no limit
-_CLIP_LIMIT = 77
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,16 @@ def tokenize(
         if kind == "text":
             start, end = next(spans)
             label = prompt[start:end]
-        tokens.append(Token(position, token, label, start, end, kind))
+        tokens.append(
+            Token(
+                position,
+                token,
+                label,
+                start,
+                end,
+                kind,
+            )
+        )
     texts = [token for token in tokens if token.kind == "text"]
     count = len(encoding.ids)
     return TokenTable(
@@ -133,7 +141,7 @@ def _limit_of(tokenizer: Any, limit: int | None) -> int:
     if limit is None:
         limit = int(tokenizer.model_max_length)
     if limit > _NOT_SET:
-        return _CLIP_LIMIT
+        return 77  # CLIP's
     if limit > MAX_TOKENS:
         raise ModelError(
             f"the tokenizer reads {limit} tokens of a prompt: expected at most {MAX_TOKENS}; load "
@@ -211,7 +219,16 @@ def _words(
         positions = [token.position for token in group_tokens]
         visible = tuple(position for position in positions if position < count)
         missing = len(positions) - len(visible)
-        words.append(Word(len(words), prompt[start:end], start, end, visible, missing))
+        words.append(
+            Word(
+                len(words),
+                prompt[start:end],
+                start,
+                end,
+                visible,
+                missing,
+            )
+        )
     return tuple(words)
 
 

@@ -182,10 +182,8 @@ def bracket_warning(prompt: WeightedPrompt) -> str:
     """Return a warning for brackets that AUTOMATIC1111 reads as weights; "" if there are none."""
     if not prompt.bracket:
         return ""
-    is_large = re.search(r":\s*\d[\d.]*\s*\)$", prompt.bracket)
-    why = f": a number above {PLAUSIBLE_WEIGHT:g} is text" if is_large else ""
     return (
-        f"{quoted(prompt.bracket)} is read as text, not as a weight{why}; write a weight as in "
+        f"{quoted(prompt.bracket)} is read as text, not as a weight; write a weight as in "
         f"'(word:1.3)' or '(word:+30)', or '\\{prompt.bracket[0]}' and "
         f"'\\{prompt.bracket[-1]}' for text"
     )

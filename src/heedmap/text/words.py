@@ -105,16 +105,36 @@ class TokenTable:
         start = 0
         for number, text in enumerate(texts):
             end = start + len(text)
-            tokens.append(Token(number, 0, text, start, end, "text"))
-            words.append(Word(number, text, start, end, (number,), 0))
+            token = Token(
+                number,
+                0,
+                text,
+                start,
+                end,
+                "text",
+            )
+            word = Word(
+                number,
+                text,
+                start,
+                end,
+                (number,),
+                0,
+            )
+            tokens.append(token)
+            words.append(word)
             start = end + len(separator)
         prompt = separator.join(word.text for word in words)
-        return cls(prompt, len(tokens), 0, tuple(tokens), tuple(words))
+        return cls(
+            prompt,
+            len(tokens),
+            0,
+            tuple(tokens),
+            tuple(words),
+        )
 
     def __repr__(self) -> str:
-        words = plural(len(self.words), "word")
-        tokens = plural(len(self.tokens), "token")
-        return f"<TokenTable of {quoted(self.prompt)}: {words}, {tokens}>"
+        return f"<TokenTable of {quoted(self.prompt)}>"
 
     @property
     def read_words(self) -> tuple[Word, ...]:

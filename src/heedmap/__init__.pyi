@@ -1,0 +1,55 @@
+# ruff: isort: skip_file
+# The public names, each in a line, which `__init__.py` reads.
+from heedmap import errors as errors
+from heedmap.backends.layer_shapes import LayerShapes as LayerShapes
+from heedmap.backends.layer_shapes import layer_shapes as layer_shapes
+from heedmap.backends.loading import load as load
+from heedmap.errors import ArgumentError as ArgumentError
+from heedmap.errors import HeedmapError as HeedmapError
+from heedmap.errors import HeedmapWarning as HeedmapWarning
+from heedmap.errors import ModelError as ModelError
+from heedmap.errors import NothingRecordedError as NothingRecordedError
+from heedmap.errors import RunError as RunError
+from heedmap.errors import SelectionError as SelectionError
+from heedmap.errors import TraceError as TraceError
+from heedmap.errors import TruncatedWordError as TruncatedWordError
+from heedmap.errors import UnknownWordError as UnknownWordError
+from heedmap.errors import WordError as WordError
+from heedmap.io.schemas import Change as Change
+from heedmap.io.schemas import EditReport as EditReport
+from heedmap.io.schemas import GridReport as GridReport
+from heedmap.io.schemas import Settings as Settings
+from heedmap.io.word_edits import Confine as Confine
+from heedmap.io.word_edits import Reweight as Reweight
+from heedmap.maps.heatmaps import HeatMap as HeatMap
+from heedmap.maps.heatmaps import HeatMaps as HeatMaps
+from heedmap.mathematics.by_hand import Attention as Attention
+from heedmap.mathematics.by_hand import attention as attention
+from heedmap.mathematics.events import AttentionEvent as AttentionEvent
+from heedmap.mathematics.rules import Site as Site
+from heedmap.pipelines.ablating import ablate as ablate
+from heedmap.pipelines.editing import edit as edit
+from heedmap.pipelines.editing import grid as grid
+from heedmap.pipelines.explaining import explain as explain
+from heedmap.pipelines.generation import generate as generate
+from heedmap.pipelines.input_images import locate as locate
+from heedmap.pipelines.repeating import RepeatResult as RepeatResult
+from heedmap.pipelines.repeating import repeat as repeat
+from heedmap.recording.tracing import Trace as Trace
+from heedmap.recording.tracing import observe as observe
+from heedmap.recording.tracing import trace as trace
+from heedmap.results.ablations import Ablation as Ablation
+from heedmap.results.ablations import Agreement as Agreement
+from heedmap.results.ablations import CausalAgreement as CausalAgreement
+from heedmap.results.edits import EditResult as EditResult
+from heedmap.results.explanations import Explanation as Explanation
+from heedmap.results.grids import Cell as Cell
+from heedmap.results.grids import Grid as Grid
+from heedmap.results.runs import ReferenceImage as ReferenceImage
+from heedmap.results.runs import Run as Run
+from heedmap.results.runs import compare as compare
+from heedmap.sweeps.processes import SweepResult as SweepResult
+from heedmap.sweeps.processes import sweep as sweep
+from heedmap.text.words import TokenTable as TokenTable
+
+__version__: str
