@@ -1,13 +1,13 @@
-"""Timelines: their frames and their scale."""
+"""Timelines and animations: their frames and their scale."""
 
 import numpy as np
 import pytest
 from figure_reading import ends, read_figure, shows
-from making import by_hand, maps_of
+from making import by_hand, gif_frames, maps_of
 
 from heedmap.errors import ArgumentError, SelectionError, UnknownWordError
 from heedmap.figures import plots
-from heedmap.maps.word_figures import resized, timeline
+from heedmap.maps.word_figures import animation, resized, timeline
 
 
 def values_by_step(maps, count: int) -> list[np.ndarray]:
@@ -81,6 +81,30 @@ def test_a_timeline_without_words_or_room_is_refused(word, options, error):
         timeline(maps_of(steps=30), word, **options)
 
 
-def test_a_timeline_needs_kept_steps():
+@pytest.mark.parametrize("draw", [timeline, animation])
+def test_a_timeline_needs_kept_steps(draw):
     with pytest.raises(SelectionError):
-        timeline(maps_of(keep=("layer",)), "house")
+        draw(maps_of(keep=("layer",)), "house")
+
+
+def test_an_animation_has_a_frame_for_every_step():
+    maps = maps_of((12, 20), steps=2)
+    moving = animation(maps, "house")
+    frames, durations, about = gif_frames(moving.gif())
+    assert len(frames) == len(moving.frames) == 2
+    assert durations == list(moving.durations) == [400, 1500]
+    assert about["loop"] == 0  # for ever
+    root = (20 / 12) ** 0.5
+    size = round(384 * root), round(384 / root)
+    for frame, overlay in zip(
+        moving.frames, by_hand(maps, values_by_step(maps, 2), size), strict=True
+    ):
+        whole = np.asarray(frame)
+        inner = np.asarray(overlay)[2:-2, 2:-2].astype(int)
+        h, w = inner.shape[:2]
+        differences = [
+            np.abs(whole[y : y + h, x : x + w] - inner).mean()
+            for y in range(60, 110)
+            for x in range(30, 45)
+        ]
+        assert min(differences) < 3  # at the size of the figure it may be one pixel less wide

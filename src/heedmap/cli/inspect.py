@@ -45,7 +45,9 @@ def inspect(
     outputs: Annotated[bool, typer.Option("--outputs", help=_OUTPUTS)] = False,
     over: Annotated[
         Literal["steps", "layers", "heads", "layers,heads"] | None,
-        typer.Option(help="Show one --word over its steps, layers or heads."),
+        typer.Option(
+            help="Show one --word over its steps (also as a GIF), layers or heads."
+        ),
     ] = None,
     scale: Annotated[
         Literal["shared", "word", "raw"] | None,
@@ -59,8 +61,8 @@ def inspect(
     """Show the maps of a saved run, for some words, layers or steps.
 
     No model is loaded. Without options, only prints a table of the maps. With options, also saves
-    overlays (words/) and a sheet; with --over, a sheet of a word over its steps (timeline.png),
-    layers or heads.
+    overlays (words/) and a sheet; with --over, a sheet of a word over its steps (timeline.png,
+    timeline.gif), layers or heads.
     """
     from heedmap.maps.heatmaps import REFINED_BY
     from heedmap.maps.word_figures import mean_of
@@ -250,7 +252,11 @@ def _draw_over(
     (word,) = words
     if over == "steps":
         figure = word_figures.timeline(maps, word, scale=scale)
-        return {f"timeline.{kind}": encode(figure, kind)}
+        moving = word_figures.animation(maps, word, scale=scale)
+        return {
+            f"timeline.{kind}": encode(figure, kind),
+            "timeline.gif": moving.gif(),
+        }
     axes: list[Any] = [axis.removesuffix("s") for axis in over.split(",")]
     figure = word_figures.layers_by_heads(maps, word, axes=axes, scale=scale)
     return {f"{over.replace(',', '-')}.{kind}": encode(figure, kind)}

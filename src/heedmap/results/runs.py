@@ -13,6 +13,7 @@ from heedmap.checks import as_list, check_one_of
 from heedmap.errors import ArgumentError, RunError, plural, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import (
+    Animation,
     StepPictures,
     mosaic_size,
     of_mosaic,
@@ -176,6 +177,10 @@ class Run(Result):
         return word_figures.timeline(
             self.maps, word, frames=frames, scale=scale, width=width
         )
+
+    def animation(self, word: str | int, *, scale: Scale = "word") -> Animation:
+        """Draw a word's overlay step by step, of at most 60 steps; arguments as in `timeline`."""
+        return word_figures.animation(self.maps, word, scale=scale)
 
     def layers_by_heads(
         self,
