@@ -20,7 +20,7 @@ from rich.table import Table
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from benchmarking.replay import PROMPT, Figures, quartiles
+from benchmarking.replay import PROMPT, Figures, pass_by_pass, quartiles
 from heedmap.backends import loading
 from heedmap.backends.registry import cross_attention_layers, family_of
 from heedmap.recording.tracing import trace
@@ -172,7 +172,7 @@ def record(options: argparse.Namespace, held_mb: Callable[[], float]) -> Figures
     def measure(name: str, steps: int, holds: bool = False) -> list[float]:
         before = held_mb() if holds else 0.0
         with timed(pipe.transformer, options.device) as seconds:
-            with (recorder := RECORDERS[name](pipe, options)):
+            with pass_by_pass(), (recorder := RECORDERS[name](pipe, options)):
                 output = run(pipe, options, steps)
             if holds:
                 held[name][steps] = round(held_mb() - before - output.nbytes / 1e6, 3)

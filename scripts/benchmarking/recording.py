@@ -31,6 +31,7 @@ from benchmarking.replay import (
     Turns,
     attention_layers,
     cpu_seconds,
+    pass_by_pass,
     quartiles,
     random_pipeline,
     replayer,
@@ -123,7 +124,7 @@ def compare(
         recorded = replayer(pipe, calls, names)
         turns = Turns(bare, recorded, calls[""])
         before = held_mb()
-        with record(recorded):
+        with pass_by_pass(), record(recorded):
             run(recorded, steps, turns)
             cost.held_mb[steps] = round(held_mb() - before, 3)
         same += turns.same

@@ -8,9 +8,11 @@ import argparse
 import copy
 import statistics
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import diffusers
 import torch
@@ -18,6 +20,7 @@ import transformers
 from diffusers.models.attention_processor import Attention
 
 from heedmap.backends import loading
+from heedmap.recording import grouping, refining
 
 PROMPT = "a red house next to a blue tree in snow"  # ten tokens; twelve with start and end
 SETTING = ("width", "latent", "dtype", "threads")
@@ -210,6 +213,19 @@ class Turns:
             return
         self.bare_s.append(cpu_seconds(bare))
         self.extra_s.append(seconds - self.bare_s[-1])
+
+
+@contextmanager
+def pass_by_pass() -> Iterator[None]:
+    """Compute each pass when it ends, and refine maps at each step of a run's later half.
+
+    So the time of a pass is its own. A run computes several passes together, and refines maps at
+    four steps at most: what is measured is an upper bound.
+    """
+    with patch.multiple(grouping, MAX_PASSES=1), patch.multiple(refining, PROPAGATION_STEPS=999):
+        refining.propagation_steps.cache_clear()
+        yield
+    refining.propagation_steps.cache_clear()
 
 
 def cpu_seconds(action: Callable[[], object]) -> float:

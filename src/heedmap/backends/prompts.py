@@ -213,9 +213,9 @@ def _check_ids(
     """Raise a TraceError unless an encoder read these texts, at the positions of their labels."""
     is_read = len(ids) == len(texts)
     for number, (text, row) in enumerate(zip(texts, ids, strict=False)):
-        own = family.arguments_of(arguments, number)
-        table = family.table(record.tokenizer, text, own)
-        first = family.table(record.first, text, own)
+        call = family.arguments_of(arguments, number)
+        table = family.table(record.tokenizer, text, call)
+        first = family.table(record.first, text, call)
         is_read = is_read and table.words == first.words
         places = family.axis_places(len(row), arguments)
         is_read = is_read and _is_read(family, table, [row[place] for place in places])

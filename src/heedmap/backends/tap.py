@@ -441,7 +441,7 @@ _NO_MODE = nullcontext()
 
 
 def _mode_of(tap: _Tap) -> AbstractContextManager[Any]:
-    """Return the mode in which a processor runs: diffusers' own need none."""
+    """Return the mode in which a processor runs, without effect for one of diffusers' own."""
     needs_mode = not (tap.processor.looks_up_kernel or tap.overridden)
     return _Mode(tap) if needs_mode else _NO_MODE
 

@@ -165,31 +165,31 @@ class RecordSums:
             if layers:
                 self._compute(number, layers)
 
-    def _compute(self, image: int, held: Sequence[_Layer]) -> None:
-        device = held[0].row.query.device.type
+    def _compute(self, image: int, layers: Sequence[_Layer]) -> None:
+        device = layers[0].row.query.device.type
         if torch.is_autocast_enabled(device):  # it would use half precision here
             with torch.autocast(device, enabled=False):
-                self._compute(image, held)
+                self._compute(image, layers)
             return
         tokens = self.tokens[image]
-        text = [layer for layer in held if layer.site is not None]
+        text = [layer for layer in layers if layer.site is not None]
         order: list[int] = []
         maps: list[tuple[Tensor, tuple[int, int]]] = []
         for numbers in _groups(text, len(tokens)):
-            layers = [text[number] for number in numbers]
-            p = self._probabilities([layer.row for layer in layers], tokens)
-            self._record(image, layers, p)
+            group = [text[number] for number in numbers]
+            p = self._probabilities([layer.row for layer in group], tokens)
+            self._record(image, group, p)
             order.extend(numbers)
-            maps.append((_mean_of_heads(p), layers[0].grid))
+            maps.append((_mean_of_heads(p), group[0].grid))
         if self.refined is None:
             return
-        if len(text) == len(held):
+        if len(text) == len(layers):
             for part, grid in maps:
                 self.refined.add(image, part, grid, self.passes)
             return
         attention: list[tuple[int, RowAttention, tuple[int, int]]] = []
         before = 0
-        for layer in held:
+        for layer in layers:
             if layer.site is None:
                 attention.append((before, layer.row, layer.grid))
             else:

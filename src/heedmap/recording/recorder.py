@@ -195,17 +195,17 @@ class Recorder:
             keep.discard("head")
             refined = None
         latent = self.call.latent
-        own = None
+        reference = None
         if isinstance(name, int):
-            own = self.call.references[name]
+            reference = self.call.references[name]
             side = self.call.family.latent_multiple
-            latent = (side * own[0], side * own[1])
+            latent = (side * reference[0], side * reference[1])
             refined = None
         # On the latent's grid layers would be resized twice.
         w, h = cells(latent)
         means = AttentionAccumulator(frozenset(keep), (h, w))
         sums = RecordSums(positions, means, refined, self._of_text)
-        return Record(tables, sums, latent, own)
+        return Record(tables, sums, latent, reference)
 
     def _read_concepts(self, layers: Mapping[str, Any]) -> None:
         family = self.call.family
@@ -294,12 +294,12 @@ class Recorder:
             first = record.block * self.call.images
             if name != "concepts":
                 record.ran[event.layer, event.site.step] += 1
-                seen = event
+                part = event
                 if record.grid is not None:
-                    seen = event.of_reference(int(name), record.grid)
+                    part = event.of_reference(int(name), record.grid)
                 for sums in record.all_sums:
                     for image in sums.tokens:
-                        sums.add(image, seen, first + image)
+                        sums.add(image, part, first + image)
             elif self._streams is not None:
                 self._streams.keep(event)
             elif self._concept_keys is not None:

@@ -62,7 +62,7 @@ def propagation_layers(
 
 
 def evenly_chosen(items: Sequence[Item], most: int) -> tuple[Item, ...]:
-    """Return at most so many of these, evenly taken."""
+    """Return `most` of these, evenly taken; all of them where there are fewer."""
     count = min(most, len(items))
     return tuple(items[(2 * i + 1) * len(items) // (2 * count)] for i in range(count))
 
