@@ -86,14 +86,14 @@ def test_folders_without_a_pipeline_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "part", "kind"),
     [
-        ("AuraFlowPipeline", "transformer", "AuraFlowTransformer2DModel"),
+        ("PRXPipeline", "transformer", "PRXTransformer2DModel"),
     ],
 )
 def test_an_unserved_model_is_refused_before_its_weights_are_read(tmp_path, name, part, kind):
     """The folder has no weights, so that reading them would be the cause of the error."""
     index = {"_class_name": name, part: ["diffusers", kind]}
     (tmp_path / "model_index.json").write_text(json.dumps(index))
-    with pytest.raises(ModelError, match="AuraFlow") as raised:
+    with pytest.raises(ModelError, match="PRX") as raised:
         loading.load(tmp_path)
     assert raised.value.__cause__ is None
 

@@ -141,10 +141,13 @@ def to_rgb(image: Image.Image) -> Image.Image:
             f"the image is {quoted(image)}: expected a Pillow image with 8-bit colours; scale "
             "its values to 0 to 255, and convert it to mode 'L'"
         )
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-    return image.convert("RGB")
+    try:
+        if image.has_transparency_data:
+            white = Image.new("RGBA", image.size, "white")
+            image = Image.alpha_composite(white, image.convert("RGBA"))
+        return image.convert("RGB")
+    except OSError as error:  # Pillow reads pixels as late as here
+        raise ArgumentError(f"the image cannot be read: {error}") from error
 
 
 def _painted(

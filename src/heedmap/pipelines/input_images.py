@@ -14,10 +14,11 @@ scheduler whose noise levels are known.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import prod, sqrt
+from itertools import product
+from math import ceil, floor, log, prod, sqrt
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -104,8 +105,17 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
     factor = unit(pipe)
     if any(side % factor for side in size) or not has_usual_area(pipe, size):
         scale = sqrt(prod(default_size(pipe)) / prod(size)) / factor
-        width, height = (factor * max(1, round(scale * side)) for side in size)
-        size = (width, height)
+        w, h = (scale * side for side in size)
+
+        def distortion(cells: Sequence[int]) -> tuple[float, float]:
+            """Compare the proportions, then the area."""
+            wide = log(cells[0] / w)
+            high = log(cells[1] / h)
+            return round(abs(wide - high), 9), abs(wide + high)
+
+        sides = ({max(1, floor(side)), ceil(side)} for side in (w, h))
+        wide, high = min(product(*sides), key=distortion)
+        size = (wide * factor, high * factor)
     return check_size(pipe, size)
 
 
