@@ -31,7 +31,10 @@ from heedmap.mathematics.events import (
     EditedRow,
     Layout,
 )
-from heedmap.mathematics.probabilities import fused
+from heedmap.mathematics.probabilities import (
+    fused,
+    scaled_dot_product_attention as _KERNEL,
+)
 from heedmap.mathematics.rules import Site
 
 Observer = Callable[[AttentionEvent], None]
@@ -42,7 +45,6 @@ _UNSEEN = ("_native_npu", "_native_xla")
 _DEFAULT = (
     "load the model again, and keep the attention processors that it is loaded with"
 )
-_KERNEL = functional.scaled_dot_product_attention
 
 
 class Editor(Protocol):
@@ -240,12 +242,11 @@ class _Tap:
         **options: Any,
     ) -> Tensor:
         """Return `scaled_dot_product_attention` with the edits, and keep its event."""
+        processor = self.processor
+        kernel = _kernel if processor.looks_up_kernel else _KERNEL
         if self.fused is not None or self.classic:
             self._check_later(key)
-            return _KERNEL(
-                query, key, value, attn_mask, dropout_p, is_causal, **options
-            )
-        processor = self.processor
+            return kernel(query, key, value, attn_mask, dropout_p, is_causal, **options)
         heads = self.attn.heads
         if self.keys is not None:
             if key.ndim != 4 or (query.shape[1], key.shape[1]) != (heads, heads):
@@ -258,15 +259,21 @@ class _Tap:
         editor = processor.editor
         if editor is not None and (processor.joint or not self.reads_text):
             query, key = editor.inputs(site, layout, query, key)
-        output, log_sum = fused(
-            query,
-            key,
-            value,
-            attn_mask=attn_mask,
-            dropout_p=dropout_p,
-            is_causal=is_causal,
-            **options,
-        )
+        query = _autocast(query)
+        key = _autocast(key)
+        others = {
+            "attn_mask": attn_mask,
+            "dropout_p": dropout_p,
+            "is_causal": is_causal,
+        }
+        if kernel is _KERNEL:
+            output, log_sum = fused(query, key, value, **others, **options)
+        else:
+            output = kernel(query, key, value, **others, **options)
+            log_sum = None
+        if not processor.looks_up_kernel:  # it may write to them later
+            query = query.clone()
+            key = key.clone()
         if processor.joint and key.device.type == "cpu" and key.itemsize < 4:
             log_sum = None  # the kernel's is good to 1e-4 only
         scale = options.get("scale")
@@ -371,20 +378,33 @@ class _Tap:
         return x.unflatten(0, (-1, self.attn.heads))
 
 
+def _autocast(x: Tensor) -> Tensor:
+    """Return queries or keys in the type that the kernel computes in."""
+    device = x.device.type
+    if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
+        return x
+    return x.to(torch.get_autocast_dtype(device))
+
+
 # --- two ways to intercept the kernel ---
 
 
 _present = threading.local()  # its `tap` is that of the layer that runs in the thread
 _lock = threading.Lock()
 _count = 0  # of models with recording processors
+_kernel: Callable[..., Tensor] = (
+    _KERNEL  # what `_attend` stands for: torch's, or a user's own
+)
 
 
 def _intercept(undo: Undo) -> None:
     """Replace the kernel where diffusers looks it up, in `torch.nn.functional`, until undone."""
-    global _count
+    global _count, _kernel
     with _lock:
+        if not _count:
+            _kernel = functional.scaled_dot_product_attention
+            functional.scaled_dot_product_attention = _attend
         _count += 1
-        functional.scaled_dot_product_attention = _attend
     undo(_release)
 
 
@@ -393,15 +413,16 @@ def _release() -> None:
     global _count
     with _lock:
         _count -= 1
-        if not _count:
-            functional.scaled_dot_product_attention = _KERNEL
+        # A kernel that the user put there meanwhile stays.
+        if not _count and functional.scaled_dot_product_attention is _attend:
+            functional.scaled_dot_product_attention = _kernel
 
 
 def _attend(*args: Any, **kwargs: Any) -> Tensor:
     """Replace the kernel: outside of a recorded layer it is called as it is."""
     tap: _Tap | None = getattr(_present, "tap", None)
     if tap is None or tap.overridden or not tap.processor.looks_up_kernel:
-        return _KERNEL(*args, **kwargs)
+        return _kernel(*args, **kwargs)
     return tap.attend(*args, **kwargs)
 
 

@@ -14,7 +14,11 @@ import torch
 from kornia.filters import guided_blur
 from torch import Tensor
 from torch.nn.attention import SDPBackend
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
+
+# Torch's own: `torch.nn.functional` may have a kernel of the user's in its place.
+scaled_dot_product_attention: Callable[..., Tensor]
+scaled_dot_product_attention = torch._C._nn.scaled_dot_product_attention  # pyright: ignore
 
 
 def probabilities(

@@ -164,7 +164,7 @@ class Call:
         """
         if self.is_drawn:
             return None
-        self._unread.append((self.done, timesteps, error))
+        self._unread.append((self.done, timesteps.clone(), error))
         return self.schedule.timesteps[self.done]
 
     def check_timesteps(self) -> None:

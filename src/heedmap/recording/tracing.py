@@ -32,6 +32,7 @@ from heedmap.backends.tap import ModelPass, Observer
 from heedmap.checks import as_ordered_list
 from heedmap.errors import (
     ArgumentError,
+    HeedmapError,
     NothingRecordedError,
     TraceError,
     format_bytes,
@@ -193,7 +194,8 @@ class Trace:
 
     A call of the pipeline is encoded (its text is known), then running (from its first pass on),
     then over: when the pipeline frees its models, when the next call begins, or at the end of the
-    block. A call that is over before its last step failed, and is dropped.
+    block. A call that an exception ends before its last step is dropped; one that is interrupted
+    has the maps of the steps that ran.
 
     Args:
         pipe: the pipeline.
@@ -384,12 +386,15 @@ class Trace:
         )
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self._finish()
-        elif self._running() is not None:
-            self._recorders.pop()
-        self._open = False
-        self._hooks.remove()
+        try:
+            if kind is None:
+                self._finish()
+            elif self._running() is not None:
+                self._recorders.pop()
+        finally:
+            self._open = False
+            self._observers_of_call = ()
+            self._hooks.remove()
         if kind is None and self._edits:
             for recorder in self._recorders:
                 for name in recorder.records:
@@ -478,7 +483,11 @@ class Trace:
         if self._running() is None:
             return
         recorder = self._recorders[-1]
-        recorder.end()
+        try:
+            recorder.end()
+        except HeedmapError:
+            self._recorders.pop()  # its maps would be wrong
+            raise
         self._predicted = None
         self._pass.layout = CROSS_ATTENTION  # no row is edited any more
         for warning in recorder.omissions():
