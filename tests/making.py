@@ -1,6 +1,5 @@
 """What tests make: pipelines of random weights, recordings, runs, pairs and pages of numbers."""
 
-import io
 import json
 import re
 from copy import deepcopy
@@ -338,18 +337,6 @@ def same_pixels(one: Image.Image | Figure, other: Image.Image | Figure) -> bool:
     """Whether two pictures, or figures, are the same to the bit."""
     one, other = (plots.render(it) if isinstance(it, Figure) else it for it in (one, other))
     return one.size == other.size and one.tobytes() == other.tobytes()
-
-
-def gif_frames(data: bytes) -> tuple[list[Image.Image], list[int], dict[str, Any]]:
-    """The frames of a GIF, how long each stands, and what the file says of itself."""
-    frames, durations = [], []
-    with Image.open(io.BytesIO(data)) as file:
-        about = dict(file.info)
-        for number in range(file.n_frames):
-            file.seek(number)
-            frames.append(file.convert("RGB"))
-            durations.append(file.info["duration"])
-    return frames, durations, about
 
 
 def data_of(page: str) -> dict[str, Any]:
