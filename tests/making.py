@@ -3,7 +3,7 @@
 import json
 import re
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -219,29 +219,6 @@ def random_explanation(
 PROMPT = "a photograph of an astronaut riding a brown horse on the moon"
 
 
-@dataclass
-class RandomRun:
-    """A run of nothing but numbers."""
-
-    image: Image.Image
-    maps: HeatMaps
-    settings: Settings
-    negative_maps: HeatMaps | None = None
-    step_pictures: StepPictures | None = None
-    concepts: HeatMaps | None = None
-    references: tuple = ()
-
-
-@dataclass
-class Edited:
-    """A pair of such runs."""
-
-    source: RandomRun
-    edited: RandomRun
-    report: EditReport
-    blend: np.ndarray | None = None
-
-
 def table_of(prompt: str, limit: int = 77) -> TokenTable:
     """One token a word, and what CLIP puts around them."""
     spans = split_words(prompt)[: limit - 2]
@@ -271,7 +248,7 @@ BLOCKS = (
 def stable_diffusion(
     prompt: str = PROMPT, *, keep: frozenset = frozenset({"layer"}), steps: int = 50,
     side: int = 64, heads: int = 8, seed: int = 0,
-) -> RandomRun:  # fmt: skip
+) -> Run:  # fmt: skip
     """A run in the shapes of SD 1.5 at 512×512: soft blobs that move, with noise, as maps are."""
     random = np.random.default_rng(seed)
     table = table_of(prompt)
@@ -300,12 +277,10 @@ def stable_diffusion(
         size=list(image.size), keep=sorted(keep), model="org/model", dtype="float32",
         pipeline="StableDiffusionPipeline", edits=[], arguments={},
     )  # fmt: skip
-    return RandomRun(image, HeatMaps(recording, image), settings)
+    return Run(image, HeatMaps(recording, image), settings)
 
 
-def small(
-    prompt: str = "a red house", keep: frozenset = frozenset({"layer"}), **more: Any
-) -> RandomRun:
+def small(prompt: str = "a red house", keep: frozenset = frozenset({"layer"}), **more: Any) -> Run:
     return stable_diffusion(prompt, keep=keep, steps=4, side=16, heads=2, **more)
 
 
@@ -327,7 +302,7 @@ def gradient(width: int = 128, height: int = 128) -> Image.Image:
     return Image.fromarray(np.stack([x, y, 255 - x], axis=-1).astype(np.uint8))
 
 
-def run_of(prompt: str = "a red house", **settings: Any) -> RandomRun:
+def run_of(prompt: str = "a red house", **settings: Any) -> Run:
     """A small run that notes these settings, of plain JSON types."""
     made = small(prompt)
     return with_settings(made, **settings)
