@@ -1,4 +1,4 @@
-"""What is looked for beside a prompt, in a trace; that it is exact: tests/families/test_beside."""
+"""What is looked for beside a prompt, in a trace; its numbers: tests/families/test_concepts."""
 
 import numpy as np
 import pytest

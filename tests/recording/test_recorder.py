@@ -65,16 +65,6 @@ def test_the_pipeline_is_restored_when_a_part_fails(pipe, monkeypatch, spoil):
     assert state_without_timing(pipe) == before
 
 
-def test_the_pipeline_is_restored_after_success_and_interrupts(pipe):
-    before = state_without_timing(pipe)
-    with trace(pipe):
-        run(pipe, "a house")
-    assert state_without_timing(pipe) == before
-    with pytest.raises(Stop), trace(pipe):
-        run(pipe, "a house", callback_on_step_end=stop)
-    assert state_without_timing(pipe) == before
-
-
 def test_replaced_processors_are_refused_before_the_first_step(pipe):
     calls = []
     with pytest.raises(TraceError, match="processor"), trace(pipe):

@@ -20,7 +20,6 @@ from heedmap.errors import (
     NothingRecordedError,
     SelectionError,
     TraceError,
-    UnknownWordError,
 )
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
@@ -72,13 +71,6 @@ def test_maps_are_means_over_the_axes_that_are_not_kept(pipe, keep, size, tokens
     _, refined = propagated_maps(held, 0, passes)
     expected = refined[..., recording.positions]
     np.testing.assert_allclose(recording.refined, expected, rtol=1e-4, atol=1e-6)
-
-
-def test_the_prompts_tokens_or_all_are_recorded(pipe):
-    for tokens, count in (("prompt", 4), ("all", 77)):
-        with trace(pipe, tokens=tokens) as recorder:
-            run(pipe, "at house", steps=1)
-        assert recorder.recordings[0].positions == tuple(range(count))
 
 
 # --- what is refused ----------------------------------------------------------------------------
@@ -217,20 +209,6 @@ def test_edits_of_a_traced_call_equal_those_of_generate():
     assert len(recorder.maps) == 2
     alone = hm.generate(pipe, "one red house", seed=1, steps=2, edits=edits[:1])
     np.testing.assert_array_equal(recorder.maps[1]["house"].values, alone.maps["house"].values)
-
-
-def test_edits_that_change_nothing_or_cannot_act_are_reported():
-    pipe = random_pipeline()
-
-    def call(*edits):
-        with trace(pipe, edits=edits):
-            pipe("a red house", num_inference_steps=2, generator=torch.Generator().manual_seed(1))
-
-    with pytest.warns(hm.HeedmapWarning, match="red"):
-        call(hm.Confine("red", (0, 0, 64, 64), start=0.1, end=0.2))
-    with pytest.raises(UnknownWordError):
-        call(hm.Reweight("dog", 2))
-    call(hm.Reweight("red", 2))  # what was refused is no longer in the way
 
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
