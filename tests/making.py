@@ -339,28 +339,6 @@ def run(pipe, prompt, seeds=(0,), steps=3, **arguments):
     ).images
 
 
-def state_of(pipe):
-    """Everything that a trace might leave changed."""
-    modules = dict(pipe.unet.named_modules())
-    hooks = sum(
-        len(m._forward_hooks) + len(m._forward_pre_hooks)
-        for part in (pipe.unet, pipe.text_encoder)
-        for m in part.modules()
-    )
-    return (
-        {name: id(m.processor) for name, m in modules.items() if hasattr(m, "processor")},
-        hooks,
-        set(vars(pipe)),
-        set(vars(pipe.unet)),
-    )
-
-
-def state_without_timing(pipe):
-    """As `state_of`, without what every pipeline call itself sets (`_guidance_scale`, …)."""
-    processors, hooks, names, unet_names = state_of(pipe)
-    return processors, hooks, "encode_prompt" in names, unet_names
-
-
 def letter_tokenizer() -> CLIPTokenizer:
     """A CLIP tokenizer without merges but for "house" and "at": the other words are letters."""
     merges = [("h", "o"), ("u", "s"), ("ho", "us"), ("hous", "e</w>"), ("a", "t</w>")]
