@@ -1,4 +1,4 @@
-"""A pipeline with processors of its own, sliced or fused: its picture and what reaches it stay."""
+"""A pipeline with processors of its own: what reaches them, and which are refused."""
 
 import pytest
 from diffusers.models.attention_processor import AttnProcessor2_0

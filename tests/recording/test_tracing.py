@@ -1,4 +1,4 @@
-"""Recording: the picture unchanged, each image its own true maps, edits, and what is refused."""
+"""Recording: means over axes, labels, the negative branch, edits, and what is refused."""
 
 from contextlib import nullcontext
 
@@ -23,9 +23,6 @@ from heedmap.errors import (
 )
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
-
-EVERY = ("layer", "step", "head")
-
 
 HEUN = [(0, 1), (2, 3), (4, 5), (6,)]  # the passes of each of four steps
 
