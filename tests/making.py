@@ -1,10 +1,9 @@
 """What tests make: pipelines of random weights, recordings, runs, pairs and pages of numbers."""
 
-import io
 import json
 import re
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -220,29 +219,6 @@ def random_explanation(
 PROMPT = "a photograph of an astronaut riding a brown horse on the moon"
 
 
-@dataclass
-class RandomRun:
-    """A run of nothing but numbers."""
-
-    image: Image.Image
-    maps: HeatMaps
-    settings: Settings
-    negative_maps: HeatMaps | None = None
-    step_pictures: StepPictures | None = None
-    concepts: HeatMaps | None = None
-    references: tuple = ()
-
-
-@dataclass
-class Edited:
-    """A pair of such runs."""
-
-    source: RandomRun
-    edited: RandomRun
-    report: EditReport
-    blend: np.ndarray | None = None
-
-
 def table_of(prompt: str, limit: int = 77) -> TokenTable:
     """One token a word, and what CLIP puts around them."""
     spans = split_words(prompt)[: limit - 2]
@@ -272,7 +248,7 @@ BLOCKS = (
 def stable_diffusion(
     prompt: str = PROMPT, *, keep: frozenset = frozenset({"layer"}), steps: int = 50,
     side: int = 64, heads: int = 8, seed: int = 0,
-) -> RandomRun:  # fmt: skip
+) -> Run:  # fmt: skip
     """A run in the shapes of SD 1.5 at 512×512: soft blobs that move, with noise, as maps are."""
     random = np.random.default_rng(seed)
     table = table_of(prompt)
@@ -301,12 +277,10 @@ def stable_diffusion(
         size=list(image.size), keep=sorted(keep), model="org/model", dtype="float32",
         pipeline="StableDiffusionPipeline", edits=[], arguments={},
     )  # fmt: skip
-    return RandomRun(image, HeatMaps(recording, image), settings)
+    return Run(image, HeatMaps(recording, image), settings)
 
 
-def small(
-    prompt: str = "a red house", keep: frozenset = frozenset({"layer"}), **more: Any
-) -> RandomRun:
+def small(prompt: str = "a red house", keep: frozenset = frozenset({"layer"}), **more: Any) -> Run:
     return stable_diffusion(prompt, keep=keep, steps=4, side=16, heads=2, **more)
 
 
@@ -328,7 +302,7 @@ def gradient(width: int = 128, height: int = 128) -> Image.Image:
     return Image.fromarray(np.stack([x, y, 255 - x], axis=-1).astype(np.uint8))
 
 
-def run_of(prompt: str = "a red house", **settings: Any) -> RandomRun:
+def run_of(prompt: str = "a red house", **settings: Any) -> Run:
     """A small run that notes these settings, of plain JSON types."""
     made = small(prompt)
     return with_settings(made, **settings)
@@ -338,18 +312,6 @@ def same_pixels(one: Image.Image | Figure, other: Image.Image | Figure) -> bool:
     """Whether two pictures, or figures, are the same to the bit."""
     one, other = (plots.render(it) if isinstance(it, Figure) else it for it in (one, other))
     return one.size == other.size and one.tobytes() == other.tobytes()
-
-
-def gif_frames(data: bytes) -> tuple[list[Image.Image], list[int], dict[str, Any]]:
-    """The frames of a GIF, how long each stands, and what the file says of itself."""
-    frames, durations = [], []
-    with Image.open(io.BytesIO(data)) as file:
-        about = dict(file.info)
-        for number in range(file.n_frames):
-            file.seek(number)
-            frames.append(file.convert("RGB"))
-            durations.append(file.info["duration"])
-    return frames, durations, about
 
 
 def data_of(page: str) -> dict[str, Any]:
@@ -375,28 +337,6 @@ def run(pipe, prompt, seeds=(0,), steps=3, **arguments):
     return pipe(
         prompt, num_inference_steps=steps, generator=generators, output_type="np", **arguments
     ).images
-
-
-def state_of(pipe):
-    """Everything that a trace might leave changed."""
-    modules = dict(pipe.unet.named_modules())
-    hooks = sum(
-        len(m._forward_hooks) + len(m._forward_pre_hooks)
-        for part in (pipe.unet, pipe.text_encoder)
-        for m in part.modules()
-    )
-    return (
-        {name: id(m.processor) for name, m in modules.items() if hasattr(m, "processor")},
-        hooks,
-        set(vars(pipe)),
-        set(vars(pipe.unet)),
-    )
-
-
-def state_without_timing(pipe):
-    """As `state_of`, without what every pipeline call itself sets (`_guidance_scale`, …)."""
-    processors, hooks, names, unet_names = state_of(pipe)
-    return processors, hooks, "encode_prompt" in names, unet_names
 
 
 def letter_tokenizer() -> CLIPTokenizer:

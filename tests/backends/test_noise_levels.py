@@ -5,7 +5,8 @@ from typing import Any
 import diffusers
 import pytest
 import torch
-from making import random_pipeline, state_of
+from families.checking import assert_restored, state_of
+from making import random_pipeline
 
 from heedmap.backends.noise_levels import noise_levels
 from heedmap.errors import ModelError
@@ -87,7 +88,8 @@ def test_the_scheduler_is_left_as_it_was():
     timesteps = scheduler.timesteps.clone()
     sigmas = scheduler.sigmas.clone()
     noise_levels(pipe, 7)
-    assert pipe.scheduler is scheduler and state_of(pipe) == before
+    assert_restored(pipe, before)
+    assert pipe.scheduler is scheduler
     assert torch.equal(scheduler.timesteps, timesteps) and torch.equal(scheduler.sigmas, sigmas)
 
 

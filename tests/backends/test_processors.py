@@ -1,26 +1,11 @@
-"""A pipeline with processors of its own, sliced or fused: its picture and what reaches it stay."""
+"""A pipeline with processors of its own: what reaches them, and which are refused."""
 
-import numpy as np
 import pytest
-import torch
-from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
-from making import random_pipeline, run
+from diffusers.models.attention_processor import AttnProcessor2_0
+from making import run
 
 from heedmap.errors import TraceError
 from heedmap.recording.tracing import trace
-
-
-@pytest.mark.parametrize(
-    ("dtype", "processor"), [(torch.bfloat16, AttnProcessor2_0), (torch.float32, AttnProcessor)]
-)
-def test_recording_keeps_the_output_of_any_processor_and_type(pipe, dtype, processor):
-    pipe.to(dtype)
-    pipe.unet.set_attn_processor(processor())
-    plain = run(pipe, "a house")
-    with trace(pipe) as recorder:
-        traced = run(pipe, "a house")
-    assert np.array_equal(plain, traced)
-    assert recorder.recordings[0].arrays[0].dtype == np.float32
 
 
 def test_keyword_arguments_still_reach_the_processor(pipe):
@@ -37,23 +22,6 @@ def test_keyword_arguments_still_reach_the_processor(pipe):
     with trace(pipe):
         run(pipe, "a house", steps=1, cross_attention_kwargs={"mood": "curious"})
     assert set(seen) == {"curious"}
-
-
-def test_slicing_and_fusing_before_the_trace_are_recorded(pipe):
-    pipe.enable_attention_slicing()
-    plain = run(pipe, "a house")
-    with trace(pipe) as recorder:
-        assert np.array_equal(plain, run(pipe, "a house"))
-    assert recorder.maps[0]["house"].values.max() > 0
-    pipe = random_pipeline()
-    with trace(pipe) as apart:
-        run(pipe, "a house")
-    pipe.unet.fuse_qkv_projections()
-    plain = run(pipe, "a house")
-    with trace(pipe) as recorder:
-        assert np.array_equal(plain, run(pipe, "a house"))
-    for a, b in zip(apart.recordings[0].arrays, recorder.recordings[0].arrays, strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5)
 
 
 def test_processors_that_compute_no_attention_are_refused(pipe):

@@ -4,10 +4,11 @@ import shlex
 from typing import Any
 
 import pytest
-from making import RandomRun, maps_of, settings_of
+from making import maps_of, settings_of
 
 from browser.conftest import MISSING, expect_image
 from heedmap.page import pages
+from heedmap.results.runs import Run
 
 expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 
@@ -15,7 +16,7 @@ expect = pytest.importorskip("playwright.sync_api", reason=MISSING).expect
 def test_a_page_opens_with_the_heat_of_the_strongest_content_word(load_page: Any):
     """The image is wider than it is high."""
     maps = maps_of(latent=(8, 20))
-    run = RandomRun(maps.image, maps, settings_of(prompt=maps.tokens.prompt))
+    run = Run(maps.image, maps, settings_of(prompt=maps.tokens.prompt))
     opened = load_page(pages.run_page(run))
     number = pages.strongest_word(maps)
     heat = maps.at(number)

@@ -27,7 +27,6 @@ from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning
 SOURCE, TARGET = "a red dog", "a red cup"  # of as many tokens for every tokenizer
 Rule = Callable[[Tensor, int, int], Tensor]
 """Of P (B, H, Q, K + N) of the images, the number of the pass and that of the text's tokens."""
-SOME = ["sd35", "flux", "chroma", "klein", "qwen", "cogview4", "zimage", "lumina2"]
 every_family = pytest.mark.parametrize("family", TABLE)
 
 

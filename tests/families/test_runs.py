@@ -8,7 +8,7 @@ from diffusers import (
 )
 from diffusers.models.transformers import transformer_flux2
 from matplotlib.text import Text
-from oracle import assert_probabilities, softmax, watch
+from oracle import assert_probabilities, denoiser, softmax, watch
 from peft.utils import get_peft_model_state_dict
 
 import heedmap as hm
@@ -73,22 +73,32 @@ def test_groups_of_layers_are_selected(load, family):
         maps.select(layers="up")
 
 
-@pytest.mark.parametrize("family", ["sd35", "flux"])
+WHOLE = [name for name, row in TABLE.items() if not row.is_joint]
+
+
+@pytest.mark.parametrize("family", [*WHOLE, "sd35", "flux"])
 def test_shapes_equal_those_of_a_real_pass(load, family):
-    pipe, seen, more = load(family), {}, {"max_sequence_length": 12}
-    shapes = hm.layer_shapes(pipe, "at", size=(48, 80), **more)
+    row, pipe, seen = TABLE[family], load(family), {}
     with watch(pipe, lambda run: seen.update({run.name: run})):
-        paint(pipe, "at", steps=1, width=48, height=80, **more)
+        made = paint(pipe, "at", **row.arguments())
+    options = {name: row.call[name] for name in row.call if name.startswith(("max", "complex"))}
+    shapes = hm.layer_shapes(pipe, "at", size=made.shape[2:0:-1], **options)
     assert [one.name for one in shapes] == list(seen)
     for one in shapes:
         run = seen[one.name]
+        heads, positions, width = run.query.shape[1:]
         tokens, layer = run.tokens, run.layer
-        assert one.grid == (5, 3) and one.hidden == (15, layer.query_dim)
+        assert one.grid in row.grids and np.prod(one.grid) == positions
+        assert one.hidden == (positions, layer.to_q.in_features)
         assert one.text[0] == tokens and one.projected == hasattr(layer, "to_out")
-        assert one.query == (15, layer.to_q.out_features)
+        assert row.is_joint or one.text[1] == denoiser(pipe).config.cross_attention_dim
+        assert one.query == (positions, layer.to_q.out_features)
         assert one.key == (tokens, layer.to_k.out_features)
-        assert one.scores == (15, tokens + 15) and one.scale == 16**-0.5
-        assert one.output[1] == run.output[0].shape[2]
+        assert one.scores == (positions, tokens + row.is_joint * positions)
+        assert (one.heads, one.head_dim) == (heads, width)
+        assert one.scale == pytest.approx(width**-0.5)
+        assert one.output == run.output[0].shape[1:]
+        assert (one.masked is None) != row.masks_padding
 
 
 # --- axes ---

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from figure_reading import ends, read_figure, shows
-from making import by_hand, gif_frames, maps_of
+from making import by_hand, maps_of
 
 from heedmap.errors import ArgumentError, SelectionError, UnknownWordError
 from heedmap.figures import plots
@@ -90,15 +90,11 @@ def test_a_timeline_needs_kept_steps(draw):
 def test_an_animation_has_a_frame_for_every_step():
     maps = maps_of((12, 20), steps=2)
     moving = animation(maps, "house")
-    frames, durations, about = gif_frames(moving.gif())
-    assert len(frames) == len(moving.frames) == 2
-    assert durations == list(moving.durations) == [400, 1500]
-    assert about["loop"] == 0  # for ever
+    assert moving.durations == (400, 1500)
     root = (20 / 12) ** 0.5
     size = round(384 * root), round(384 / root)
-    for frame, overlay in zip(
-        moving.frames, by_hand(maps, values_by_step(maps, 2), size), strict=True
-    ):
+    overlays = by_hand(maps, values_by_step(maps, 2), size)
+    for frame, overlay in zip(moving.frames, overlays, strict=True):
         whole = np.asarray(frame)
         inner = np.asarray(overlay)[2:-2, 2:-2].astype(int)
         h, w = inner.shape[:2]

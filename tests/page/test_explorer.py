@@ -4,7 +4,6 @@ import pytest
 from making import (
     BLOCKS,
     PROMPT,
-    Edited,
     data_of,
     report_of,
     small,
@@ -14,6 +13,7 @@ from making import (
 )
 
 from heedmap.page import pages
+from heedmap.results.edits import EditResult
 
 
 @pytest.mark.slow
@@ -38,7 +38,7 @@ def test_a_page_stays_within_its_limit():
 
 def test_edits_of_one_source_hold_its_run_once():
     source, report = small(), report_of(why="'red' became 'blue'")
-    one, two = (Edited(source, small(text), report) for text in ("a blue house", "a red cat"))
+    one, two = (EditResult(source, small(text), report) for text in ("a blue house", "a red cat"))
     data = data_of(pages.pairs_page([("one", one), ("two", two)]))
     assert len(data["runs"]) == 3
     assert [(p["source"], p["edited"], p["label"]) for p in data["pairs"]] == [

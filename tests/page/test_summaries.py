@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from making import Edited, noisy_run, report_of, small
+from making import noisy_run, report_of, small
 
 from heedmap.page.pages import edit_summary, edit_tables, run_summary, strongest_word
+from heedmap.results.edits import EditResult
 
 
 def test_a_page_opens_with_the_strongest_content_word():
@@ -20,10 +21,10 @@ def test_an_edit_has_its_weighted_words_its_pairs_and_its_reason():
     source, edited = small("a red house"), small("a red house, a cat")
     weights = {str(p): 2.5 for p in edited.maps.tokens.find("house")}
     report = report_of(kind="reweight", weights=weights)
-    reweighted = edit_summary(Edited(source, edited, report))
+    reweighted = edit_summary(EditResult(source, edited, report))
     assert reweighted["weights"] == [(2, 2.5)] and "“house” ×2.5" in reweighted["why"]
     assert reweighted["words"] == [[0, 0], [1, 1], [2, 2]]
-    replaced = Edited(source, edited, report_of(kind="replace", why="'cat' became 'dog'"))
+    replaced = EditResult(source, edited, report_of(kind="replace", why="'cat' became 'dog'"))
     assert edit_summary(replaced)["why"] == "'cat' became 'dog'."
     tables = edit_tables(replaced.report, blended=True)
     assert len(tables["change"]) == 2 and ["kind", "replace"] in tables["attention"]

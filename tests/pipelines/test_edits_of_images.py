@@ -10,7 +10,8 @@ import pytest
 import torch
 from diffusers import StableDiffusionImg2ImgPipeline
 from families import models
-from making import random_pipeline, state_of
+from families.checking import assert_restored, state_of
+from making import random_pipeline
 from PIL import Image
 
 import heedmap
@@ -209,7 +210,8 @@ def test_the_pipeline_is_restored(pipe):
     own = pipe.scheduler
     with pytest.raises(KeyboardInterrupt):
         edit(pipe, SOURCE, TARGET, image=paint(), seed=3, steps=4, progress=_stop)
-    assert state_of(pipe) == before and pipe.scheduler is own
+    assert_restored(pipe, before)
+    assert pipe.scheduler is own
 
 
 def _stop(done: int, of: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import DDPMScheduler
-from making import state_of
+from families.checking import assert_restored, state_of
 from PIL import Image
 
 from heedmap import generate, locate, repeat, trace
@@ -98,7 +98,8 @@ def test_the_pipeline_is_restored(pipe):
     scheduler = pipe.scheduler
     with pytest.raises(HeedmapError, match="size"):
         locate(pipe, paint(), PROMPT, steps=2, size=(7, 7))
-    assert state_of(pipe) == before and pipe.scheduler is scheduler
+    assert_restored(pipe, before)
+    assert pipe.scheduler is scheduler
 
 
 def test_wrong_images_and_options_are_refused(pipe, tmp_path: Path):

@@ -1,9 +1,10 @@
-"""What is looked for beside a prompt, in a trace; that it is exact: tests/families/test_beside."""
+"""What is looked for beside a prompt, in a trace; its numbers: tests/families/test_concepts."""
 
 import numpy as np
 import pytest
 import torch
-from making import run, state_without_timing
+from families.checking import assert_restored, state_of
+from making import run
 
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError
@@ -15,11 +16,12 @@ EVERY = ("layer", "step", "head")
 
 @pytest.mark.parametrize("keep", [("layer",), ("step",)])
 def test_concepts_have_the_axes_that_the_prompt_has(pipe, keep):
-    before = state_without_timing(pipe)
     plain = run(pipe, ["a house", "at sea"], (1, 2), steps=2)
+    before = state_of(pipe)
     with trace(pipe, keep, concepts=["cat", "red tree"]) as recorder:
         traced = run(pipe, ["a house", "at sea"], (1, 2), steps=2)
-    assert np.array_equal(plain, traced) and state_without_timing(pipe) == before
+    assert_restored(pipe, before)
+    assert np.array_equal(plain, traced)
     with trace(pipe, EVERY, concepts=["cat", "red tree"]) as whole:
         run(pipe, ["a house", "at sea"], (1, 2), steps=2)
     for mine, own, every in zip(

@@ -1,14 +1,14 @@
-"""Recording: the picture unchanged, each image its own true maps, edits, and what is refused."""
+"""Recording: means over axes, labels, the negative branch, edits, and what is refused."""
 
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
-from diffusers import EulerAncestralDiscreteScheduler, HeunDiscreteScheduler
+from diffusers import HeunDiscreteScheduler
 from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
 from making import generate_batch, random_pipeline, run
-from oracle import compare_layers, held_maps, propagated_maps
+from oracle import compare_layers, propagated_maps
 from torch.nn.functional import interpolate
 
 import heedmap as hm
@@ -17,39 +17,12 @@ from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import (
     ArgumentError,
     HeedmapWarning,
-    ModelError,
     NothingRecordedError,
     SelectionError,
     TraceError,
-    UnknownWordError,
 )
 from heedmap.recording.edits import Reweight
 from heedmap.recording.tracing import trace
-
-EVERY = ("layer", "step", "head")
-
-
-@pytest.mark.parametrize(("guidance", "size"), [(1.0, (96, 128)), (5.0, (104, 176))])
-def test_a_traced_image_is_bit_identical(pipe, guidance, size):
-    arguments = {"guidance_scale": guidance, "height": size[0], "width": size[1]}
-    plain = run(pipe, "a red house", **arguments)
-    with trace(pipe, EVERY) as recorder:
-        traced = run(pipe, "a red house", **arguments)
-    assert np.array_equal(plain, traced)
-    assert recorder.recordings[0].latent == (size[0] // 8, size[1] // 8)
-    assert recorder.recordings[0].size == (size[1], size[0])
-
-
-@pytest.mark.parametrize("guidance", [1.0, 5.0])
-def test_probabilities_equal_the_definition(pipe, guidance):
-    prompts, seeds = ["a red house", "at the cat"], (3, 4)
-    with compare_layers(pipe, 3, images=2) as held, trace(pipe, EVERY, tokens="all") as recorder:
-        run(pipe, prompts, seeds, guidance_scale=guidance)
-    held_maps(recorder.recordings, held)
-    for recording in recorder.recordings:
-        assert [layer.name for layer in recording.layers] == list(cross_attention_layers(pipe))
-        assert [len(array) for array in recording.arrays] == [3] * 7
-
 
 HEUN = [(0, 1), (2, 3), (4, 5), (6,)]  # the passes of each of four steps
 
@@ -97,43 +70,6 @@ def test_maps_are_means_over_the_axes_that_are_not_kept(pipe, keep, size, tokens
     np.testing.assert_allclose(recording.refined, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_each_image_has_its_own_map(pipe):
-    prompts = ["a red house", "at the very big cat"]
-    with trace(pipe, {"layer", "step"}) as recorder:
-        # One noise for each of four pictures: prompt by prompt, two each.
-        run(pipe, prompts, seeds=(1, 2, 3, 4), num_images_per_prompt=2)
-        run(pipe, "a house", seeds=(5,), guidance_scale=1.0)
-    texts = [m.tokens.prompt for m in recorder.maps]
-    assert texts == [prompts[0]] * 2 + [prompts[1]] * 2 + ["a house"]
-    for prompt, seed, together in (
-        (prompts[0], 2, recorder.recordings[1]),
-        (prompts[1], 3, recorder.recordings[2]),
-    ):
-        with trace(pipe, {"layer", "step"}) as alone:
-            run(pipe, prompt, seeds=(seed,))
-        for a, b in zip(alone.recordings[0].arrays, together.arrays, strict=True):
-            # A batch rounds otherwise, and each step of these sharp networks multiplies that.
-            np.testing.assert_allclose(a[0], b[0], atol=2e-5)
-            np.testing.assert_allclose(a, b, atol=2e-4)
-
-
-def test_each_step_of_a_random_scheduler_has_one_map(pipe):
-    pipe.scheduler = EulerAncestralDiscreteScheduler.from_config(pipe.scheduler.config)
-    with trace(pipe, {"layer", "step"}) as recorder:
-        run(pipe, "a house", steps=4)
-    (recording,) = recorder.recordings
-    assert [len(array) for array in recording.arrays] == [4] * 7
-    assert list(recording.timesteps) == sorted(set(recording.timesteps), reverse=True)
-    assert len(recording.timesteps) == 4
-
-
-def test_the_prompts_tokens_or_all_are_recorded(pipe):
-    for tokens, count in (("prompt", 4), ("all", 77)):
-        with trace(pipe, tokens=tokens) as recorder:
-            run(pipe, "at house", steps=1)
-        assert recorder.recordings[0].positions == tuple(range(count))
-
-
 # --- what is refused ----------------------------------------------------------------------------
 
 
@@ -172,14 +108,6 @@ def test_what_was_not_recorded_is_an_error(pipe):
         pipe.unet(torch.zeros(1, 4, 16, 16), 1, torch.zeros(1, 77, 32))
 
 
-def test_pipelines_that_cannot_be_recorded_are_refused(pipe):
-    """Also what is made of one of them."""
-    base = type("StableDiffusionPanoramaPipeline", (type(pipe),), {})
-    pipe.__class__ = type("Mine", (base,), {})
-    with pytest.raises(ModelError, match="Panorama"):
-        trace(pipe)
-
-
 def test_words_past_the_limit_give_a_warning_and_have_no_map(pipe):
     prompt = "at house " + "x" * 80 + " the end"
     with trace(pipe) as recorder, pytest.warns(hm.HeedmapWarning, match="'the' and 'end'"):
@@ -193,21 +121,6 @@ def test_words_past_the_limit_give_a_warning_and_have_no_map(pipe):
 
 
 # --- prompt_embeds, the negative branch, what may be kept ---
-
-
-def test_prompt_embeds_are_labelled_by_position_or_by_their_prompts(pipe):
-    states = pipe.encode_prompt("a red house", "cpu", 1, False)[0]
-    arguments = {"prompt_embeds": states, "guidance_scale": 1.0}
-    with trace(pipe) as known:
-        plain = run(pipe, "a red house", guidance_scale=1.0)
-    with trace(pipe) as positions:
-        assert np.array_equal(plain, run(pipe, None, **arguments))
-    house = known.maps[0].tokens.find("house")
-    by_position = positions.maps[0][str(house[0])].values
-    np.testing.assert_allclose(by_position, known.maps[0]["house"].values, atol=1e-6)
-    with trace(pipe, prompts="a red house") as told:
-        run(pipe, None, **arguments)
-    assert np.array_equal(told.maps[0]["house"].values, known.maps[0]["house"].values)
 
 
 def test_labels_that_differ_from_the_encoded_text_are_refused(pipe):
@@ -293,20 +206,6 @@ def test_edits_of_a_traced_call_equal_those_of_generate():
     assert len(recorder.maps) == 2
     alone = hm.generate(pipe, "one red house", seed=1, steps=2, edits=edits[:1])
     np.testing.assert_array_equal(recorder.maps[1]["house"].values, alone.maps["house"].values)
-
-
-def test_edits_that_change_nothing_or_cannot_act_are_reported():
-    pipe = random_pipeline()
-
-    def call(*edits):
-        with trace(pipe, edits=edits):
-            pipe("a red house", num_inference_steps=2, generator=torch.Generator().manual_seed(1))
-
-    with pytest.warns(hm.HeedmapWarning, match="red"):
-        call(hm.Confine("red", (0, 0, 64, 64), start=0.1, end=0.2))
-    with pytest.raises(UnknownWordError):
-        call(hm.Reweight("dog", 2))
-    call(hm.Reweight("red", 2))  # what was refused is no longer in the way
 
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
