@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from diffusers.models.attention_processor import AttnProcessor2_0
 from making import random_pipeline, run
 from oracle import assert_probabilities, softmax, tolerance
+from torch.nn import functional
 
 import heedmap as hm
-from heedmap.errors import ArgumentError
+from heedmap.backends.registry import cross_attention_layers
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.mathematics.events import AttentionEvent, Layout, RowLayout
 from heedmap.mathematics.rules import Site, Weights
 from heedmap.recording import accumulation, grouping
@@ -87,3 +90,63 @@ def test_layers_have_the_same_maps_alone_and_together(monkeypatch, module, name,
     for a, b in zip(together.arrays, alone.arrays, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6, rtol=0)
     np.testing.assert_allclose(together.refined, alone.refined, atol=1e-6, rtol=0)
+
+
+# --- what is the user's own, and an end that raises ---
+
+
+class BufferProcessor:
+    """A processor that writes its queries and keys to the same tensors in each pass."""
+
+    def __init__(self):
+        self.buffers = {}
+
+    def __call__(self, attn, hidden_states, encoder_hidden_states=None, **others):
+        text = hidden_states if encoder_hidden_states is None else encoder_hidden_states
+        inputs = (attn.to_q(hidden_states), attn.to_k(text), attn.to_v(text))
+        parts = [x.unflatten(-1, (attn.heads, -1)).transpose(1, 2) for x in inputs]
+        for name, part in zip(("query", "key"), parts, strict=False):
+            self.buffers.setdefault(name, torch.empty_like(part)).copy_(part)
+        output = functional.scaled_dot_product_attention(*self.buffers.values(), parts[2])
+        return attn.to_out[1](attn.to_out[0](output.transpose(1, 2).flatten(2)))
+
+
+@pytest.mark.parametrize("processor", [AttnProcessor2_0, BufferProcessor])
+def test_a_kernel_and_buffers_of_the_users_own_serve_a_trace(monkeypatch, processor):
+    """The kernel runs as often as without a trace, and stands afterwards."""
+    calls, kernel, pipe = [], functional.scaled_dot_product_attention, random_pipeline()
+    with hm.trace(pipe, "all") as plain:
+        run(pipe, "a red house", steps=3)
+
+    def own(*args, **kwargs):
+        calls.append(args)
+        return kernel(*args, **kwargs)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", own)
+    for layer in cross_attention_layers(pipe).values():
+        layer.set_processor(processor())
+    bare = run(pipe, "a red house", steps=3)
+    count = len(calls)
+    with hm.trace(pipe, "all") as trace:
+        assert np.array_equal(run(pipe, "a red house", steps=3), bare)
+    assert functional.scaled_dot_product_attention is own and len(calls) == 2 * count
+    for a, b in zip(plain.recordings[0].arrays, trace.recordings[0].arrays, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5, rtol=0)
+
+
+def test_a_trace_whose_end_raises_has_no_maps_and_leaves_the_pipeline_as_it_was():
+    """Here of a loop with a timestep that is not the scheduler's."""
+    pipe, kernel = random_pipeline(), functional.scaled_dot_product_attention
+    trace, latents = hm.trace(pipe), torch.zeros(1, 4, 16, 16)
+    pipe.scheduler.set_timesteps(2)
+    with torch.no_grad(), pytest.raises(TraceError, match="timestep"), trace:
+        states, _ = pipe.encode_prompt("a red house", "cpu", 1, False)
+        for number, timestep in enumerate(pipe.scheduler.timesteps):
+            noise = pipe.unet(latents, timestep - number, states).sample
+            latents = pipe.scheduler.step(noise, timestep, latents).prev_sample
+    with pytest.raises(NothingRecordedError):
+        _ = trace.maps
+    assert functional.scaled_dot_product_attention is kernel
+    with hm.trace(pipe) as again:
+        run(pipe, "a red house", steps=2)
+    assert again.maps
