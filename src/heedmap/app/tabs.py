@@ -430,6 +430,7 @@ class App:
             [self.folder, name],
             [*output, gallery],
             js=ask,
+            trigger_mode="multiple",
             **_QUIET,
         )
 
