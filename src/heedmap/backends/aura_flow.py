@@ -6,6 +6,7 @@ to which the image attends.
 """
 
 from dataclasses import replace
+from functools import partial
 from math import isqrt
 from typing import Any
 
@@ -33,11 +34,6 @@ class AuraFlow(JointFamily):
     negative_guidance = "guidance_scale"
     groups = Flux.groups
 
-    def __init__(self, pipe: Any) -> None:
-        super().__init__(pipe)
-        # The last text states, their version, and these behind the registers.
-        self._last: tuple[Tensor, int, Tensor] | None = None
-
     @property
     def longest_side(self) -> int:
         """The longest side of an image, in pixels: patches beyond it have no embedding."""
@@ -47,13 +43,8 @@ class AuraFlow(JointFamily):
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the scheduler's timestep and the text states of a pass."""
         sample, timestep, states = super().model_inputs(inputs)
-        version = -1 if states.is_inference() else states._version
-        last = self._last
-        # The same tensor in all passes, which need not be compared then.
-        if last is None or last[0] is not states or last[1] != version or version < 0:
-            last = (states, version, _behind_registers(states))
-            self._last = last
-        return sample, timestep * 1000, last[2]
+        text = self.text_of([states], partial(_behind_registers, states))
+        return sample, timestep * 1000, text
 
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states of both prompts, behind the registers."""

@@ -376,9 +376,8 @@ class Branch:
             return []
         count = len(states) // len(branch)
         blocks = states[: count * len(branch)].unflatten(0, (count, len(branch)))
-        same = (
-            (blocks == branch).flatten(1).all(dim=1).tolist()
-        )  # one wait for the device
+        # The host waits for the device once.
+        same = (blocks == branch).flatten(1).all(dim=1).tolist()
         return [number for number, is_same in enumerate(same) if is_same]
 
 

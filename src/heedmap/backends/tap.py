@@ -302,15 +302,14 @@ class _Tap:
         key: Tensor,
         attention_mask: Tensor | None = None,
     ) -> Tensor:
-        """Return what `Attention.get_attention_scores` computes, of (B·H, Q, K) or a slice of it.
+        """Return the result of `get_attention_scores` with the edits, and keep its inputs.
 
-        With the edits; and keep its inputs.
+        It is (B·H, Q, K), or a slice of it.
         """
-        count, editor = self.rows * self.attn.heads, self.processor.editor
-        if (
-            self.fused is not None
-            or sum(len(part) for part, _, _ in self.classic) >= count
-        ):
+        editor = self.processor.editor
+        count = self.rows * self.attn.heads
+        done = sum(len(part) for part, _, _ in self.classic)
+        if self.fused is not None or done >= count:
             self._check_later(key)
             return compute(query, key, attention_mask)
         self._check_keys(key)
@@ -392,9 +391,8 @@ def _autocast(x: Tensor) -> Tensor:
 _present = threading.local()  # its `tap` is that of the layer that runs in the thread
 _lock = threading.Lock()
 _count = 0  # of models with recording processors
-_kernel: Callable[..., Tensor] = (
-    _KERNEL  # what `_attend` stands for: torch's, or a user's own
-)
+# What `_attend` stands for: torch's kernel, or a user's own.
+_kernel: Callable[..., Tensor] = _KERNEL
 
 
 def _intercept(undo: Undo) -> None:
@@ -462,7 +460,7 @@ _NO_MODE = nullcontext()
 
 
 def _mode_of(tap: _Tap) -> AbstractContextManager[Any]:
-    """Return the mode in which a processor runs, without effect for one of diffusers' own."""
+    """Return the function mode that a processor needs; a null context if it needs none."""
     needs_mode = not (tap.processor.looks_up_kernel or tap.overridden)
     return _Mode(tap) if needs_mode else _NO_MODE
 

@@ -276,11 +276,6 @@ class RowAttention:
         return take(self.keys, self.layout.tokens)
 
     @property
-    def image_keys(self) -> Tensor:
-        """The keys (H, Q, d) of the image, in joint attention."""
-        return take(self.keys, self.layout.positions)
-
-    @property
     def other_keys(self) -> Tensor:
         """The keys (H, N - K, d) of image, its padding and references, in joint attention."""
         return self._others(self.keys)
