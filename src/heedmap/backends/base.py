@@ -16,6 +16,7 @@ from diffusers.utils.hub_utils import extract_commit_hash
 from diffusers.utils.torch_utils import unwrap_module
 from torch import Tensor
 
+from heedmap.backends.modular import is_modular, text_block
 from heedmap.errors import ArgumentError, TraceError
 from heedmap.io.reading import MAX_SIDE
 from heedmap.mathematics.events import Layout, RowLayout
@@ -107,6 +108,8 @@ class Family(ABC):
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe
+        if is_modular(pipe):  # a guider runs a pass for each branch
+            self.runs_negative_apart = True
 
     # --- the denoiser ---
 
@@ -264,6 +267,11 @@ class Family(ABC):
 
     # --- the pipeline ---
 
+    @cached_property
+    def encoder(self) -> Any:
+        """What encodes the prompts, and has the settings for it: the pipeline, or its block."""
+        return text_block(self.pipe) if is_modular(self.pipe) else self.pipe
+
     @property
     def defaults(self) -> Arguments:
         """The arguments of the pipeline that apply unless the user passes them."""
@@ -352,6 +360,14 @@ class Family(ABC):
         prompt, negative, mask = (parts[place] for place in self.encoded_places)
         return prompt, negative, mask
 
+    def states_of_blocks(self, values: Mapping[str, Any]) -> TextStates:
+        """Return the text states among the values of a modular pipeline's state."""
+        return (
+            values["prompt_embeds"],
+            values.get("negative_prompt_embeds"),
+            values.get("prompt_embeds_mask"),
+        )
+
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
         """Yield replacements (owner, name, method) that refuse calls with misplaced maps.
 
@@ -362,8 +378,9 @@ class Family(ABC):
 
     def has_quirk(self, quirk: str) -> bool:
         """Return whether the class of the pipeline, or a base of it, has a quirk."""
+        quirks = {"ModularPipeline": "repeats_passes", **self.quirks}
         return any(
-            self.quirks.get(kind.__name__) == quirk for kind in type(self.pipe).__mro__
+            quirks.get(kind.__name__) == quirk for kind in type(self.pipe).__mro__
         )
 
     @property
@@ -395,9 +412,16 @@ def _refuse_crop(*args: Any, **kwargs: Any) -> Any:
 def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:
     """Return the arguments that a pipeline takes, by name.
 
-    A method with `**kwargs` also takes those of the method of a base class, which it may call.
+    A method with `**kwargs` also takes those of the method of a base class, which it may call. A
+    modular pipeline takes those of its blocks.
     """
     result: dict[str, inspect.Parameter] = {}
+    if is_modular(pipe):
+        for one in pipe._blocks.inputs:
+            name = one.name or one.kwargs_type
+            kind = inspect.Parameter.KEYWORD_ONLY
+            result[name] = inspect.Parameter(name, kind, default=one.default)
+        return result
     for kind in type(pipe).__mro__:
         if "__call__" in vars(kind):
             parameters = inspect.signature(kind.__call__).parameters

@@ -77,16 +77,6 @@ class BriaFibo(Bria):
         """The pixels on the side of a cell of the latent."""
         return self.pipe.vae_scale_factor
 
-    def pack(self, latents: Tensor) -> Tensor:
-        """Return latents (B, C, h, w) as the pipeline packs them."""
-        return self.pipe._pack_latents_no_patch(latents, *latents.shape)
-
-    def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
-        """Return packed latents (B, N, C) as (B, C, h, w)."""
-        side = self.cell_side
-        h, w = latent
-        return self.pipe._unpack_latents_no_patch(latents, h * side, w * side, side)
-
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
         """Yield replacements (owner, name, method) that refuse positions of several cells."""
         yield self.pipe, "_pack_latents", _refuse_patches

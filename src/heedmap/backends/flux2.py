@@ -14,6 +14,7 @@ from diffusers.models.transformers.transformer_flux2 import (
 )
 from diffusers.pipelines.flux2.pipeline_flux2 import format_input
 from torch import Tensor
+from torch.nn.functional import pixel_unshuffle
 
 from heedmap.backends.base import Arguments, GridShape, parameters
 from heedmap.backends.flux import Flux
@@ -36,18 +37,9 @@ class Flux2(Flux):
         # Inpainting takes an image to draw on by this name.
         self.reads_images = "mask_image" not in parameters(pipe)
 
-    def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
-        """Return packed latents (B, N, 4C) as (B, C, h, w)."""
-        grid = (latent[0] // 2, latent[1] // 2)
-        return self.pipe._unpatchify_latents(latents.mT.unflatten(2, grid))
-
-    def pack(self, latents: Tensor) -> Tensor:
-        """Return latents (B, C, h, w) as the pipeline packs them."""
-        return self.pipe._pack_latents(self.initial(latents))
-
     def initial(self, latents: Tensor) -> Tensor:
         """Return latents (B, C, h, w) with the cells of each position as its channels."""
-        return self.pipe._patchify_latents(latents.contiguous())
+        return pixel_unshuffle(latents, self.latent_multiple)
 
     def table(
         self,
@@ -56,7 +48,8 @@ class Flux2(Flux):
         arguments: Arguments,
     ) -> TokenTable:
         """Return the words and tokens of a prompt inside of the chat template."""
-        system = getattr(self.pipe, "system_message", None)  # dev has one
+        system = getattr(self.encoder, "system_message", None)  # dev has one
+        system = getattr(self.encoder, "DEFAULT_SYSTEM_MESSAGE", system)
 
         def render(text: str) -> str:
             if system is not None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
 from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.transformer import Transformer
@@ -190,14 +191,14 @@ class PackedFamily(JointFamily):
 
     def pack(self, latents: Tensor) -> Tensor:
         """Return latents (B, C, h, w) as the pipeline packs them."""
-        return self.pipe._pack_latents(latents.contiguous(), *latents.shape)
+        cells = pixel_unshuffle(latents, self.latent_multiple)
+        return cells.flatten(2).mT.contiguous()
 
     def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
         """Return packed latents (B, N, 4C) as (B, C, h, w)."""
-        side = self.cell_side
-        h, w = latent
-        factor = self.pipe.vae_scale_factor
-        return self.pipe._unpack_latents(latents, h * side, w * side, factor)
+        side = self.latent_multiple
+        grid = (latent[0] // side, latent[1] // side)
+        return pixel_shuffle(latents.mT.unflatten(2, grid), side)
 
 
 class SequenceFamily(JointFamily):

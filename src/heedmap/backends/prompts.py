@@ -5,8 +5,8 @@ The tables of a call are checked against the ids that its text encoders were giv
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from diffusers.modular_pipelines import PipelineState
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -26,6 +27,7 @@ from heedmap.backends.base import (
     replace_method,
 )
 from heedmap.backends.loading import silence_logs
+from heedmap.backends.modular import encode_text, is_modular, watch_calls
 from heedmap.backends.registry import encoding_method, family_of
 from heedmap.errors import TraceError, quoted, warn
 from heedmap.text.axis import padded
@@ -109,6 +111,12 @@ class EncodingCall:
 
     def run(self, encode: Callable[[], Any]) -> None:
         """Call `encode`; keep its result, and the ids and states of the text encoders."""
+        with self.watch_encoders():
+            self.results.append(encode())
+
+    @contextmanager
+    def watch_encoders(self) -> Iterator[None]:
+        """Keep the ids that the text encoders read within the block, and their states."""
         pipe = self.family.pipe
         with ExitStack() as stack:
             for names in self.family.sequences:
@@ -124,7 +132,7 @@ class EncodingCall:
                         record.record, with_kwargs=True
                     )
                     stack.callback(hook.remove)
-            self.results.append(encode())
+            yield
 
     @property
     def images_per_prompt(self) -> int:
@@ -133,9 +141,11 @@ class EncodingCall:
 
     def text_states(self) -> TextStates:
         """Return the states of both prompts, and the prompt's mask."""
-        if isinstance(self.results[0], Tensor):
-            return self._mixed_states()
         results = self.results
+        if isinstance(results[0], Tensor):
+            return self._mixed_states()
+        if isinstance(results[0], dict):
+            return self.family.states_of_blocks(results[0])
         several = self.family.encoding_calls > 1
         states = self.family.text_states(results if several else results[0])
         if self.repeats == 1:
@@ -468,6 +478,7 @@ def watch(
     """Call `begin` after a pipeline encodes its prompts, and `end` at the end of its call.
 
     Texts that are encoded after the first pass of a call, as by a callback, begin no other call.
+    A modular pipeline's `begin` is called before the first pass of its model.
 
     Args:
         family: that of the pipeline, whose methods are replaced on the instance.
@@ -480,6 +491,21 @@ def watch(
         undo: takes the functions that restore the methods.
     """
     pipe = family.pipe
+
+    def read(call: EncodingCall, encode: Callable[..., Any]) -> Encoding:
+        """Label the text of a call, and encode the concepts."""
+        if prompts is not None:
+            _check_labels(call, encode, prompts)
+        encoding = _encoding(call, prompts, negative)
+        if not concepts:
+            return encoding
+        tables = encoding.conditional.tables
+        states = read_concepts(call, encode, concepts, tables)
+        return replace(encoding, concepts=states)
+
+    if is_modular(pipe):
+        _watch_blocks(family, read, begin, end, undo)
+        return
     name = encoding_method(pipe)
     encode = getattr(pipe, name)
     release = pipe.maybe_free_model_hooks
@@ -515,13 +541,7 @@ def watch(
             second = _encoding(call, None, negative)
             begin(replace(last[1], negative=second.conditional))
             return result
-        if prompts is not None:
-            _check_labels(call, encode, prompts)
-        encoding = _encoding(call, prompts, negative)
-        if concepts:
-            tables = encoding.conditional.tables
-            states = read_concepts(call, encode, concepts, tables)
-            encoding = replace(encoding, concepts=states)
+        encoding = read(call, encode)
         last = (running[0], encoding) if running else None
         begin(encoding)
         return result
@@ -534,6 +554,42 @@ def watch(
 
     undo(replace_method(pipe, name, encode_watched))
     undo(replace_method(pipe, "maybe_free_model_hooks", release_watched))
+
+
+def _watch_blocks(
+    family: Family,
+    read: Callable[[EncodingCall, Callable[..., Any]], Encoding],
+    begin: Callable[[Encoding], None],
+    end: Callable[[], None],
+    undo: Undo,
+) -> None:
+    """Call `begin` before the first pass of each call of a modular pipeline, and `end` after it.
+
+    `read` makes the encoding of a call and of the function that encodes other texts.
+    """
+    pipe = family.pipe
+    waiting: list[tuple[EncodingCall, PipelineState]] = []
+
+    def run(state: PipelineState, run_blocks: Callable[[], Any]) -> Any:
+        call = EncodingCall(family, {})
+        waiting[:] = [(call, state)]
+        with call.watch_encoders():
+            result = run_blocks()
+        end()
+        return result
+
+    def before_pass(*_: Any) -> None:
+        while waiting:
+            call, state = waiting.pop()
+            call.arguments = dict(state.values)
+            if not any(record.ids for record in call.records):
+                call.arguments["prompt"] = None  # its states were encoded elsewhere
+            call.results.append(state.values)
+            begin(read(call, partial(encode_text, pipe)))
+
+    hook = family.called_model.register_forward_pre_hook(before_pass, prepend=True)
+    undo(hook.remove)
+    watch_calls(pipe, run, undo)
 
 
 def _encoding(

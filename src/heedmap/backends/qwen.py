@@ -68,17 +68,13 @@ class QwenImage(PackedFamily):
         one = super().with_text(arguments, text, row, positions)
         return one | {"image_rotary_emb": (image, places[:1].expand(text.shape[1], -1))}
 
-    def unpack(self, latents: Tensor, latent: GridShape) -> Tensor:
-        """Return packed latents (B, N, 4C) as (B, C, h, w)."""
-        return super().unpack(latents, latent)[:, :, 0]
-
     def axis_places(
         self,
         count: int,
         arguments: Arguments,
     ) -> Sequence[int]:
         """Return the places after those that are dropped."""
-        return range(self.pipe.prompt_template_encode_start_idx, count)
+        return range(self.encoder.prompt_template_encode_start_idx, count)
 
     def table(
         self,
@@ -93,7 +89,7 @@ class QwenImage(PackedFamily):
             tokenizer,
             before=before,
             after=after,
-            limit=self.limit(arguments) + self.pipe.prompt_template_encode_start_idx,
+            limit=self.limit(arguments) + self.encoder.prompt_template_encode_start_idx,
             padding=False,
         )
         return arrange(table, self.axis_places(len(table.tokens), arguments))
@@ -104,11 +100,11 @@ class QwenImage(PackedFamily):
         tokenizer: Any = None,
     ) -> int:
         """Return the number of tokens that a call reads at most, after those that are dropped."""
-        return min(super().limit(arguments), self.pipe.tokenizer_max_length)
+        return min(super().limit(arguments), self.encoder.tokenizer_max_length)
 
     def template(self, arguments: Arguments) -> tuple[str, str]:
         """Return the texts before and after a prompt."""
-        before, after = self.pipe.prompt_template_encode.split("{}")
+        before, after = self.encoder.prompt_template_encode.split("{}")
         return before, after
 
 
@@ -136,7 +132,7 @@ class QwenImageEdit(QwenImage):
         tokenizer: Any = None,
     ) -> int:
         """Return the number of tokens that a table has at most; the pipelines cut no prompt."""
-        return MAX_TOKENS - self.pipe.prompt_template_encode_start_idx
+        return MAX_TOKENS - self.encoder.prompt_template_encode_start_idx
 
     def encoding_arguments(self, arguments: Arguments) -> Arguments:
         """Return the arguments of a call, with the images at the size that they are read at."""

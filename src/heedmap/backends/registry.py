@@ -32,6 +32,7 @@ from heedmap.backends import (
     zimage,
 )
 from heedmap.backends.base import Family, modules_of, parameters
+from heedmap.backends.modular import is_modular
 from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, join_words, quoted
 from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS
@@ -58,7 +59,6 @@ FAMILIES: tuple[type[Family], ...] = (
     lumina2.Lumina2,
 )
 UNSERVED = {
-    "ModularPipeline": "encodes its prompt inside its blocks, where heedmap cannot see it",
     "StableDiffusionPanoramaPipeline": "draws views that overlap, none of the whole image",
     "StableDiffusionParadigmsPipeline": "runs several steps in one batch",
     "StableDiffusionLatentUpscalePipeline": (
@@ -168,7 +168,8 @@ def check_served(pipe: Any) -> Family:
     _check_class(kind.__name__ for kind in type(pipe).__mro__)
     family = family_of(pipe)
     _check_layers(family, family.text_layers())
-    encoding_method(pipe)
+    if not is_modular(pipe):
+        encoding_method(pipe)
     return family
 
 

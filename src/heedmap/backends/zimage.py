@@ -68,6 +68,11 @@ class ZImage(SequenceFamily):
         mask = torch.arange(states.shape[1]) < lengths
         return states, _padded(negative) if negative else None, mask
 
+    def states_of_blocks(self, values: Arguments) -> TextStates:
+        """Return the text states of a modular pipeline, padded."""
+        prompt, negative, _ = super().states_of_blocks(values)
+        return self.text_states((prompt, negative))
+
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C), padded and refined as the main layers are given them."""
         model = self.model
