@@ -110,6 +110,7 @@ class Family(ABC):
         self.pipe = pipe
         if is_modular(pipe):  # a guider runs a pass for each branch
             self.runs_negative_apart = True
+            self.negative_guidance = "the guidance_scale of the guider"
 
     # --- the denoiser ---
 

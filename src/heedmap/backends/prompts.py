@@ -568,11 +568,13 @@ def _watch_blocks(
     `read` makes the encoding of a call and of the function that encodes other texts.
     """
     pipe = family.pipe
-    waiting: list[tuple[EncodingCall, PipelineState]] = []
+    # The call that has not run the model yet, its state, and the values of that at its begin.
+    waiting: list[tuple[EncodingCall, PipelineState, Arguments]] = []
 
     def run(state: PipelineState, run_blocks: Callable[[], Any]) -> Any:
-        call = EncodingCall(family, {})
-        waiting[:] = [(call, state)]
+        given = dict(state.values)
+        call = EncodingCall(family, given)
+        waiting[:] = [(call, state, given)]
         with call.watch_encoders():
             result = run_blocks()
         end()
@@ -580,10 +582,13 @@ def _watch_blocks(
 
     def before_pass(*_: Any) -> None:
         while waiting:
-            call, state = waiting.pop()
-            call.arguments = dict(state.values)
+            call, state, given = waiting.pop()
+            values = state.values
+            changed = [name for name in values if values[name] is not given.get(name)]
+            arguments = {**call.arguments, **{name: values[name] for name in changed}}
             if not any(record.ids for record in call.records):
-                call.arguments["prompt"] = None  # its states were encoded elsewhere
+                arguments["prompt"] = None  # its states were encoded elsewhere
+            call.arguments = arguments
             call.results.append(state.values)
             begin(read(call, partial(encode_text, pipe)))
 

@@ -15,6 +15,10 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 import torch
+from diffusers.hooks._helpers import (
+    AttentionProcessorMetadata,
+    AttentionProcessorRegistry,
+)
 from diffusers.models import attention_dispatch
 from diffusers.models.attention_dispatch import AttentionBackendName
 from diffusers.models.attention_processor import Attention
@@ -168,9 +172,11 @@ class RecordingProcessor:
         if event is not None:
             self.observe(event)
         elif self.needed and tap.overridden:
-            raise TraceError(
-                f"a TorchFunctionMode may replace the attention at {self.name}: exit it first"
-            )
+            if self.editor is not None or self.model_pass.is_recorded:
+                raise TraceError(
+                    f"a TorchFunctionMode may replace the attention at {self.name}: exit it "
+                    "first, or take a guider that perturbs no attention"
+                )
         elif self.needed:
             raise TraceError(
                 f"{type(self.original).__name__} at {self.name} computed no attention that heedmap "
@@ -420,8 +426,25 @@ def _attend(*args: Any, **kwargs: Any) -> Tensor:
     """Replace the kernel: outside of a recorded layer it is called as it is."""
     tap: _Tap | None = getattr(_present, "tap", None)
     if tap is None or tap.overridden or not tap.processor.looks_up_kernel:
-        return _kernel(*args, **kwargs)
+        with _kernel_for_modes():
+            return _kernel(*args, **kwargs)
     return tap.attend(*args, **kwargs)
+
+
+@contextmanager
+def _kernel_for_modes() -> Iterator[None]:
+    """Put the kernel back within the block if modes are active, which may know it by its name.
+
+    `PerturbedAttentionGuidance` of diffusers has such a mode.
+    """
+    if not _get_current_function_mode_stack():
+        yield
+        return
+    functional.scaled_dot_product_attention = _kernel
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = _attend
 
 
 def _scores(
@@ -466,6 +489,18 @@ def _mode_of(tap: _Tap) -> AbstractContextManager[Any]:
 
 
 # --- installation ---
+
+
+def _output_when_skipped(layer: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return the output of a layer whose attention a guider skips, as without the trace."""
+    original = type(layer.processor.original)
+    known = AttentionProcessorRegistry.get(original)
+    return known.skip_processor_output_fn(layer, *args, **kwargs)
+
+
+AttentionProcessorRegistry.register(
+    RecordingProcessor, AttentionProcessorMetadata(_output_when_skipped)
+)
 
 
 def install(
