@@ -516,7 +516,8 @@ def left_early(pipe: Any) -> Iterator[None]:
     except BaseException:
         for layer, processor in before.items():
             layer.set_processor(processor)
-        pipe.maybe_free_model_hooks()
+        if hasattr(pipe, "maybe_free_model_hooks"):
+            pipe.maybe_free_model_hooks()
         raise
 
 

@@ -47,7 +47,11 @@ def default_arguments(pipe: Any) -> dict[str, Any]:
 
 def name_of(pipe: Any) -> str:
     """Return the source of a pipeline: a hub id, a path, or the name of an embedded model."""
-    return _display_name(getattr(pipe, "name_or_path", "") or type(pipe).__name__)
+    path = getattr(pipe, "name_or_path", None)
+    path = path or getattr(
+        pipe, "_pretrained_model_name_or_path", None
+    )  # a modular one's
+    return _display_name(path or type(pipe).__name__)
 
 
 def _display_name(where: Path | str) -> str:
@@ -101,6 +105,10 @@ def load(
             pipe = kind.from_single_file(str(where), dtype=torch_dtype)
             # Else it is named for its configuration.
             pipe.register_to_config(_name_or_path=str(where))
+        elif _is_modular(index):
+            load_blocks: Any = diffusers.ModularPipeline.from_pretrained
+            pipe = load_blocks(str(where), local_files_only=isinstance(where, Path))
+            pipe.load_components(dtype=torch_dtype, use_safetensors=True)
         else:
             options: dict[str, Any] = {
                 "dtype": torch_dtype,
@@ -115,6 +123,10 @@ def load(
             pipe = load_parts(str(where), **parts, **options)
     check_served(pipe)
     return pipe.to(torch_device)
+
+
+_LIGHT = ("tokenizer", "processor", "scheduler")
+"""How the names of parts begin that are quickly loaded."""
 
 
 def outline(model: str | Path | None = None) -> "CallablePipeline":
@@ -132,8 +144,17 @@ def outline(model: str | Path | None = None) -> "CallablePipeline":
         index = _index(where)
         source = _repository(where)
         local = isinstance(source, Path)
-        parts = _empty_parts(index, ("tokenizer", "processor", "scheduler"))
-        for name in {family_named(index).component, "vae"} & parts.keys():
+        family = family_named(index)
+        if _is_modular(index):
+            load_blocks: Any = diffusers.ModularPipeline.from_pretrained
+            pipe = load_blocks(str(source), local_files_only=local)
+            kept = index.keys() - _empty_parts(index, _LIGHT)
+            pipe.load_components([name for name in kept if name.startswith(_LIGHT)])
+            for name in {family.component, "vae"} & index.keys():
+                pipe.update_components(**{name: _part_outline(index, name, source)})
+            return pipe
+        parts = _empty_parts(index, _LIGHT)
+        for name in {family.component, "vae"} & parts.keys():
             parts[name] = _part_outline(index, name, source)
         load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
         return load_parts(str(source), local_files_only=local, **parts)
@@ -144,7 +165,7 @@ def _part_outline(index: Mapping[str, Any], name: str, source: Path | str) -> An
     import diffusers
     from accelerate import init_empty_weights
 
-    kind = getattr(diffusers, index[name][-1])
+    kind = getattr(diffusers, index[name][1])
     local = isinstance(source, Path)
     config = kind.load_config(str(source), subfolder=name, local_files_only=local)
     with init_empty_weights():
@@ -237,7 +258,7 @@ def _source(model: str | Path | None) -> Path | str:
         return folder
     path = reading.path_of(model)
     is_checkpoint = path.suffix.lower() == ".safetensors" and os.path.isfile(path)
-    if is_checkpoint or os.path.isfile(path / "model_index.json"):
+    if is_checkpoint or any(os.path.isfile(path / name) for name in _INDICES):
         return path
     text = str(model)
     if os.path.exists(path) or text.count("/") != 1 or text.startswith((".", "/", "~")):
@@ -249,23 +270,35 @@ def _source(model: str | Path | None) -> Path | str:
     return text
 
 
+_INDICES = ("model_index.json", "modular_model_index.json")
+
+
 def _index(where: Path | str) -> dict[str, Any]:
     from transformers.utils import cached_file
 
-    name = "model_index.json"
     source = _repository(where)
     with _explained(where):
         if isinstance(source, str):
-            _check_hub(source, name)
-        path = Path(str(cached_file(str(source), name)))
-        return json.loads(path.read_text(encoding="utf-8"))
+            _check_hub(source)
+        paths: list[Any] = [
+            cached_file(str(source), name, _raise_exceptions_for_missing_entries=False)
+            for name in _INDICES
+        ]
+        path = next(filter(None, paths))
+        return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
-def _check_hub(model: str, name: str) -> None:
+def _is_modular(index: Mapping[str, Any]) -> bool:
+    """Return whether the index of a model is that of a modular pipeline."""
+    return "_blocks_class_name" in index
+
+
+def _check_hub(model: str) -> None:
     """Raise a ModelError at once if a model is not here and the hub cannot be reached."""
     from huggingface_hub import constants, get_session, try_to_load_from_cache
 
-    if isinstance(try_to_load_from_cache(model, name), str):
+    cached = [try_to_load_from_cache(model, name) for name in _INDICES]
+    if any(isinstance(path, str) for path in cached):
         return
     try:
         get_session().head(constants.ENDPOINT, timeout=10)
@@ -342,6 +375,7 @@ _NEEDLESS: Mapping[str, str] = {
     "transformers.utils.import_utils": "requires torchvision",  # of classes that are not used
     "transformers.tokenization_utils_base": "Token indices sequence length is longer",
     "diffusers.models.modeling_utils": "should be kept in float32: []",
+    "diffusers.modular_pipelines.modular_pipeline": "Error in block",  # which is raised
     "transformers.tokenization_utils_tokenizers": "Could not extract SentencePiece model",
 }
 _CUT = "The following part of your input was truncated"  # heedmap names the words

@@ -145,10 +145,10 @@ def family_named(index: Mapping[str, Any]) -> type[Family]:
     for family in families():
         part = index.get(family.component)
         names = (family.model_class.__name__, *family.older_names)
-        if isinstance(part, list) and part[-1] in names:
+        if isinstance(part, list) and part[1] in names:
             return family
     model: Any = index.get("unet") or index.get("transformer")
-    model = model[-1] if isinstance(model, list) else model
+    model = model[1] if isinstance(model, list) else model
     raise _unreadable(name, model or "parts of other names")
 
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from heedmap.backends.base import replace_method
 from heedmap.errors import TraceError
 
-SCHEDULERS = ("scheduler", "low_res_scheduler")
-"""The names of schedulers in a pipeline."""
+SCHEDULERS = ("scheduler", "low_res_scheduler", "guider")
+"""The names of schedulers in a pipeline, and of a modular one's guider, which has a configuration
+as they have."""
 SAME = 1e-6
 """The relative error of a timestep in float32."""
 _RUNGE_KUTTA = 4  # calls of the scheduler in such a step of PNDM (Liu et al., 2022)

@@ -222,9 +222,9 @@ class Settings(GenerateOptions):
     revision: Name | None = None
     pipeline: Name = ""
     scheduler: Name
-    schedulers: Mapping[Literal["scheduler", "low_res_scheduler"], Scheduler] = (
-        dataclasses.field(default_factory=dict)
-    )
+    schedulers: Mapping[
+        Literal["scheduler", "low_res_scheduler", "guider"], Scheduler
+    ] = dataclasses.field(default_factory=dict)
     loras: tuple[Mapping[Name, Any], ...] = ()
     skipping: tuple[Name, ...] = ()
     device: Name = ""

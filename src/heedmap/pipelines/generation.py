@@ -18,6 +18,7 @@ from heedmap.backends import loading
 from heedmap.backends.autoencoders import fit_colours
 from heedmap.backends.base import Family, Pipeline, parameters
 from heedmap.backends.image_schedulers import showing
+from heedmap.backends.modular import is_modular
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import (
     DIFFUSERS_NAMES,
@@ -379,6 +380,9 @@ def _call(
         return [image], [None]
     if latents is not None:
         call["latents"] = family.initial(latents.to(pipe.dtype))
+    if is_modular(pipe):
+        images = pipe(**call, output="images")
+        return images, [None] * len(images)
     result = pipe(**call)
     images = result[0]  # LDM3D's depth maps follow
     flags = getattr(result, "nsfw_content_detected", None) or [None] * len(images)

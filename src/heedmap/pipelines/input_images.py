@@ -28,6 +28,7 @@ from PIL import Image, ImageOps
 
 from heedmap.backends.autoencoders import latents_of, pictures_of, rescaled, unscaled
 from heedmap.backends.base import Pipeline, device_of, parameters
+from heedmap.backends.modular import is_modular
 from heedmap.backends.noise_levels import flow_level, is_flow, noise_levels
 from heedmap.backends.registry import (
     DIFFUSERS_NAMES,
@@ -123,9 +124,11 @@ def check_takes_latents(pipe: Pipeline) -> None:
     """Raise a ModelError if a pipeline cannot start from the latents of an image."""
     names = parameters(pipe)
     kind = type(pipe).__name__
+    # The blocks of a modular pipeline may begin in either way.
+    begins_with_image = "strength" in names and not is_modular(pipe)
     if (
         "latents" not in names
-        or "strength" in names
+        or begins_with_image
         or DIFFUSERS_NAMES["size"] not in names
     ):
         raise ModelError(
