@@ -387,7 +387,9 @@ def row_orders(model, args, kwargs) -> tuple:
     if not isinstance(model, SEQUENCES):
         return ()
     if isinstance(model, ZImageTransformer2DModel):  # it is given lists
-        lengths, count = [-(-len(text) // 32) * 32 for text in args[2]], args[0][0][0].numel() // 4
+        given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+        lengths = [-(-len(text) // 32) * 32 for text in given["cap_feats"]]
+        count = given["x"][0][0].numel() // 4
         first = -(-count // 32) * 32
         order = [*range(first, first + max(lengths)), *range(first)]
         return lengths, count, [order] * len(lengths)

@@ -15,9 +15,8 @@ from diffusers import BriaFiboTransformer2DModel, BriaTransformer2DModel
 from diffusers.models.attention_processor import Attention
 from diffusers.models.transformers.transformer_bria import BriaAttention
 from diffusers.models.transformers.transformer_bria_fibo import BriaFiboAttention
-from torch import Tensor
 
-from heedmap.backends.base import Arguments, GridShape
+from heedmap.backends.base import Arguments
 from heedmap.backends.flux import Flux
 from heedmap.errors import ArgumentError
 from heedmap.text.tokenization import tokenize

@@ -16,7 +16,7 @@ from diffusers.pipelines.flux2.pipeline_flux2 import format_input
 from torch import Tensor
 from torch.nn.functional import pixel_unshuffle
 
-from heedmap.backends.base import Arguments, GridShape, parameters
+from heedmap.backends.base import Arguments, parameters
 from heedmap.backends.flux import Flux
 from heedmap.backends.joint import template_around
 from heedmap.text.tokenization import tokenize

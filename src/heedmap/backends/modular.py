@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import Any
 
 from diffusers import ModularPipeline
-from diffusers.modular_pipelines import ModularPipelineBlocks, PipelineState
+from diffusers.modular_pipelines import PipelineState
 
 from heedmap.errors import TraceError
 
@@ -22,7 +22,7 @@ class WatchedBlocks:
 
     def __init__(
         self,
-        blocks: ModularPipelineBlocks,
+        blocks: Any,
         run: Callable[[PipelineState, Callable[[], Any]], Any],
     ) -> None:
         self._blocks = blocks
@@ -78,7 +78,7 @@ def encode_text(pipe: ModularPipeline, **arguments: Any) -> dict[str, Any]:
     return state.values
 
 
-def text_block(pipe: ModularPipeline) -> ModularPipelineBlocks:
+def text_block(pipe: ModularPipeline) -> Any:
     """Return the block of a pipeline that encodes a prompt.
 
     Raises:

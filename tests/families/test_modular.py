@@ -1,0 +1,156 @@
+"""Modular pipelines: their blocks draw the same images, and their maps are exact."""
+
+from copy import copy
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+from diffusers import ClassifierFreeGuidance, LayerSkipConfig
+
+import heedmap as hm
+from families.checking import check
+from families.models import ALONE, TABLE
+from heedmap.errors import ArgumentError
+
+BLOCKS = {
+    "sdxl": "StableDiffusionXLAutoBlocks",
+    "sd3": "StableDiffusion3AutoBlocks",
+    "schnell": "FluxAutoBlocks",
+    "dev2": "Flux2AutoBlocks",
+    "klein": "Flux2KleinBaseAutoBlocks",
+    "qwen": "QwenImageAutoBlocks",
+    "zimage": "ZImageAutoBlocks",
+}
+
+
+def modular(classic, blocks: str, **parts):
+    """A modular pipeline of these blocks, with the parts of a classic one and others."""
+    pipe = getattr(diffusers, blocks)().init_pipeline()
+    parts = {name: part for name, part in classic.components.items() if part is not None} | parts
+    pipe.update_components(**{name: parts[name] for name in parts.keys() & pipe._component_specs})
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def draw(pipe, seed: int = 0, **call) -> np.ndarray:
+    """The pictures of a modular pipeline, of the arguments that it takes."""
+    names = call.keys() & {*pipe.blocks.input_names}
+    known = {name: copy(call[name]) for name in names}  # Z-Image writes into lists
+    noise = torch.Generator().manual_seed(seed)
+    return np.asarray(pipe(**known, generator=noise, output="images", output_type="np"))
+
+
+def arguments(family: str, prompts: list[str] | str) -> dict[str, object]:
+    """The arguments of a call for two steps, beside the guidance."""
+    count = None if isinstance(prompts, str) else len(prompts)
+    negative = "at night" if count is None else ["at night"] * count
+    call = TABLE[family].arguments(count) | {"negative_prompt": negative}
+    return call | {"prompt": prompts, "num_inference_steps": 2}
+
+
+@pytest.mark.parametrize("family", BLOCKS)
+def test_a_modular_pipeline_gives_exact_maps(load, family):
+    """Of prompts of unlike length, in each branch; a guider runs a pass for each."""
+    pipe = modular(load(family), BLOCKS[family], guider=ClassifierFreeGuidance(3.0))
+    guided = getattr(pipe, "guider", None) is not None
+    prompts = ["a red dog", "the cat"]
+    call = arguments(family, prompts)
+    layout = [ALONE, ("negative",)] * 2 if guided else ALONE
+    recorder = check(
+        pipe,
+        lambda: draw(pipe, **call),
+        prompts,
+        layout,
+        [[0, 1], [2, 3]] if guided else None,
+        ("conditional", "negative") if guided else ("conditional",),
+    )
+    assert recorder.recordings[0].table.find("red") == TABLE[family].red
+
+
+@pytest.mark.parametrize(
+    ("family", "path", "name"),
+    [
+        ("sdxl", "mid_block.attentions", "PerturbedAttentionGuidance"),
+        ("qwen", "transformer_blocks", "PerturbedAttentionGuidance"),
+        ("zimage", "layers", "SkipLayerGuidance"),
+        ("zimage", "layers", "AutoGuidance"),
+    ],
+)
+def test_a_guider_perturbs_a_pass_and_not_the_maps(load, family, path, name):
+    """The image to the bit; the maps of the first step are those without the perturbation."""
+    skipped = name != "PerturbedAttentionGuidance"
+    layers = LayerSkipConfig(
+        [0], fqn=path, skip_attention=skipped, skip_attention_scores=not skipped, skip_ff=False
+    )
+    options = {
+        "PerturbedAttentionGuidance": {
+            "perturbed_guidance_config": layers, "perturbed_guidance_start": 0.0,
+            "perturbed_guidance_stop": 1.0,
+        },
+        "SkipLayerGuidance": {
+            "skip_layer_config": layers, "skip_layer_guidance_start": 0.0,
+            "skip_layer_guidance_stop": 1.0,
+        },
+        "AutoGuidance": {"auto_guidance_config": layers},
+    }[name]  # fmt: skip
+    call = arguments(family, "a red dog") | {"num_inference_steps": 3}
+    drawn = []
+    maps = []
+    for guider in (getattr(diffusers, name)(**options), ClassifierFreeGuidance()):
+        pipe = modular(load(family), BLOCKS[family], guider=guider)
+        drawn.append(draw(pipe, **call))
+        with hm.trace(pipe, {"step"}) as trace:
+            assert np.array_equal(draw(pipe, **call), drawn[-1])
+        maps.append(trace.maps[0].select(steps=[0])["red"].values)
+    assert not np.array_equal(*drawn)
+    assert np.array_equal(*maps)
+
+
+def test_a_modular_pipeline_gives_the_maps_of_the_classic_one():
+    """To the bit, of the embedded Stable Diffusion 3."""
+    classic = hm.load("joint")
+    pipe = modular(classic, BLOCKS["sd3"], guider=ClassifierFreeGuidance(1.0))
+    call = {"prompt": "a red house", "num_inference_steps": 4}
+    with hm.trace(classic, "all", tokens="all") as first:
+        noise = torch.Generator().manual_seed(0)
+        expected = classic(**call, guidance_scale=1.0, generator=noise, output_type="np").images
+    with hm.trace(pipe, "all", tokens="all") as second:
+        assert np.array_equal(draw(pipe, **call), expected)
+    pairs = zip(first.recordings[0].arrays, second.recordings[0].arrays, strict=True)
+    for one, other in pairs:
+        assert np.array_equal(one, other)
+
+
+def test_a_modular_folder_is_used_as_any_other(load, tmp_path):
+    """It is loaded, generates, locates and edits; a run keeps the settings of its guider."""
+    made = modular(load("sd3"), BLOCKS["sd3"], guider=ClassifierFreeGuidance(3.0))
+    made.save_pretrained(str(tmp_path / "model"), overwrite_modular_index=True)
+    pipe = hm.load(tmp_path / "model")
+    call = {"seed": 1, "steps": 2, "size": (48, 80), "max_sequence_length": 12}
+    run = hm.generate(pipe, "a red dog", negative="at", **call)
+    run.save(tmp_path / "run")
+    pipe.update_components(guider=pipe.guider.new(guidance_scale=9.0))
+    assert hm.repeat(pipe, tmp_path / "run").same
+    located = hm.locate(pipe, run.image, "a red dog", **(call | {"size": None}))
+    assert located.maps["red"].values.any()
+    pair = hm.edit(pipe, "a red dog", "a red cat", **call)
+    assert pair.edited.image.tobytes() != pair.source.image.tobytes()
+    with pytest.raises(ArgumentError, match="guider"):
+        hm.generate(pipe, "a red dog", guidance=2.0, **call)
+
+
+def test_text_that_other_blocks_encoded_is_labelled_by_its_positions(load):
+    classic = load("sd3")
+    blocks = diffusers.StableDiffusion3AutoBlocks()
+    encoder = blocks.sub_blocks.pop("text_encoder").init_pipeline()
+    rest = blocks.init_pipeline()
+    for pipe in (encoder, rest):
+        names = classic.components.keys() & pipe._component_specs
+        pipe.update_components(**{name: classic.components[name] for name in names})
+    call = arguments("sd3", "a red dog")
+    names = call.keys() & {*encoder.blocks.input_names}
+    states = encoder(**{name: call[name] for name in names}).values
+    with hm.trace(rest) as trace:
+        draw(rest, **(call | states))
+    assert [word.text for word in trace.maps[0].words][:3] == ["0", "1", "2"]
