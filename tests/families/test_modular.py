@@ -17,9 +17,11 @@ BLOCKS = {
     "sdxl": "StableDiffusionXLAutoBlocks",
     "sd3": "StableDiffusion3AutoBlocks",
     "schnell": "FluxAutoBlocks",
+    "kontext": "FluxKontextAutoBlocks",
     "dev2": "Flux2AutoBlocks",
-    "klein": "Flux2KleinBaseAutoBlocks",
+    "klein_images": "Flux2KleinBaseAutoBlocks",
     "qwen": "QwenImageAutoBlocks",
+    "qwen_edit": "QwenImageEditAutoBlocks",
     "zimage": "ZImageAutoBlocks",
 }
 

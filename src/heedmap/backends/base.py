@@ -344,10 +344,18 @@ class Family(ABC):
         parts = [self.tokenizer_of(names) for names in self.sequences]
         return concatenate([self.table(one, prompt, arguments) for one in parts])
 
+    def tokenizer(self, name: str) -> Any:
+        """Return the tokenizer of this name, or that of the processor in its place; None without.
+
+        Modular Qwen-Image-Edit has a processor alone.
+        """
+        processor = getattr(self.pipe, name.replace("tokenizer", "processor"), None)
+        return getattr(self.pipe, name, getattr(processor, "tokenizer", None))
+
     def tokenizer_of(self, names: Sequence[str]) -> Any:
         """Return the first tokenizer that is loaded, of these; TraceError if none is."""
         for name in names:
-            tokenizer = getattr(self.pipe, name, None)
+            tokenizer = self.tokenizer(name)
             if tokenizer is not None:
                 return tokenizer
         raise TraceError(

@@ -121,7 +121,7 @@ class EncodingCall:
         with ExitStack() as stack:
             for names in self.family.sequences:
                 for name in names:
-                    tokenizer = getattr(pipe, name, None)
+                    tokenizer = self.family.tokenizer(name)
                     part = name.replace("tokenizer", "text_encoder")
                     encoder = getattr(pipe, part, None)
                     if tokenizer is None or encoder is None:
@@ -262,7 +262,7 @@ def _encode_others(
 ) -> EncodingCall:
     """Encode other texts as a call encoded its prompts, one image each, without guidance."""
     arguments = dict(call.arguments)
-    if arguments.get("image") is not None:
+    if call.family.needs_image:
         raise TraceError(
             f"{type(call.family.pipe).__name__} reads a text together with an image: concepts, and "
             "prompt_embeds with labels, are not yet supported there; leave them out"
@@ -588,7 +588,7 @@ def _watch_blocks(
             arguments = {**call.arguments, **{name: values[name] for name in changed}}
             if not any(record.ids for record in call.records):
                 arguments["prompt"] = None  # its states were encoded elsewhere
-            call.arguments = arguments
+            call.arguments = family.encoding_arguments(arguments)
             call.results.append(state.values)
             begin(read(call, partial(encode_text, pipe)))
 

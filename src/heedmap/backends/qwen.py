@@ -120,7 +120,10 @@ class QwenImageEdit(QwenImage):
 
     description = "a Qwen-Image-Edit pipeline"
     needs_image = True
-    quirks: ClassVar[Mapping[str, str]] = {"QwenImageEditPlusPipeline": "single_prompt"}
+    quirks: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ["QwenImageEditPlusPipeline", "QwenImageEditPlusModularPipeline"],
+        "single_prompt",
+    )
 
     def serves(self) -> bool:
         """Return whether the denoiser is the family's, and the text encoder reads images."""
@@ -135,8 +138,15 @@ class QwenImageEdit(QwenImage):
         return MAX_TOKENS - self.encoder.prompt_template_encode_start_idx
 
     def encoding_arguments(self, arguments: Arguments) -> Arguments:
-        """Return the arguments of a call, with the images at the size that they are read at."""
+        """Return the arguments of a call, with the images at the size that they are read at.
+
+        The blocks of a modular pipeline have resized them.
+        """
         image = arguments.get("image")
+        resized = arguments.get("resized_image")
+        resized = arguments.get("resized_cond_image", resized)
+        if resized is not None:
+            return {**arguments, "image": resized}
         if image is None:
             return arguments
         if not isinstance(image, list) and not self.lists_references:
