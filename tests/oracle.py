@@ -28,6 +28,7 @@ from diffusers import (
     CogView4Transformer2DModel,
     DDIMScheduler,
     Flux2Transformer2DModel,
+    Flux3Transformer2DModel,
     FluxTransformer2DModel,
     LongCatImageTransformer2DModel,
     Lumina2Transformer2DModel,
@@ -281,6 +282,7 @@ JOINT = (
     QwenImageTransformer2DModel,
     CogView4Transformer2DModel,
     AuraFlowTransformer2DModel,
+    Flux3Transformer2DModel,
 )
 PARTS = ("query", "key", "value", "attn_mask")
 

@@ -1,16 +1,19 @@
 """Modular pipelines: their blocks draw the same images, and their maps are exact."""
 
 from copy import copy
+from types import SimpleNamespace
 
 import diffusers
 import numpy as np
 import pytest
 import torch
-from diffusers import ClassifierFreeGuidance, LayerSkipConfig
+from diffusers import ClassifierFreeGuidance, Flux3Transformer2DModel, LayerSkipConfig
+from making import letter_qwen
+from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 import heedmap as hm
 from families.checking import check
-from families.models import ALONE, TABLE
+from families.models import ALONE, TABLE, Processor, flux2_parts, language, picture, sharpened
 from heedmap.errors import ArgumentError
 
 BLOCKS = {
@@ -28,7 +31,9 @@ BLOCKS = {
 
 def modular(classic, blocks: str, **parts):
     """A modular pipeline of these blocks, with the parts of a classic one and others."""
-    pipe = getattr(diffusers, blocks)().init_pipeline()
+    whole = getattr(diffusers, blocks)()
+    whole.sub_blocks.pop("prompt_upsampler", None)  # of Flux.3: a large language model
+    pipe = whole.init_pipeline()
     parts = {name: part for name, part in classic.components.items() if part is not None} | parts
     pipe.update_components(**{name: parts[name] for name in parts.keys() & pipe._component_specs})
     pipe.set_progress_bar_config(disable=True)
@@ -156,3 +161,47 @@ def test_text_that_other_blocks_encoded_is_labelled_by_its_positions(load):
     with hm.trace(rest) as trace:
         draw(rest, **(call | states))
     assert [word.text for word in trace.maps[0].words][:3] == ["0", "1", "2"]
+
+
+def flux3(**config):
+    """black-forest-labs/FLUX.3: text, image and references each have blocks of their own."""
+    parts = flux2_parts(8, guidance_embeds=False)
+    torch.manual_seed(20)
+    transformer = Flux3Transformer2DModel(
+        in_channels=16, cond_in_channels=16, num_layers=1, num_single_layers=2,  # 128, 128, 5, 28
+        attention_head_dim=16, num_attention_heads=3, joint_attention_dim=16,  # 128, 24, 20480
+        axes_dims_rope=(4, 4, 4, 4), timestep_channels=16, **config,  # 32 each, 256
+    )  # fmt: skip
+    rope = {"mrope_section": [1, 1, 0], "rope_type": "default", "rope_theta": 1e6}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2}
+    shape = {"text_config": language(8, 2, rope_parameters=rope), "vision_config": vision}
+    encoder = Qwen3VLForConditionalGeneration(Qwen3VLConfig(**shape)).eval()
+    parts |= {"transformer": sharpened(transformer), "text_encoder": encoder, "scheduler": None}
+    parts["tokenizer"] = Processor(letter_qwen(), letter_qwen().chat_template)
+    kind = "Flux3DistilledAutoBlocks" if config else "Flux3AutoBlocks"
+    return modular(SimpleNamespace(components=parts), kind)
+
+
+FLUX3 = {
+    "prompt": "a red dog", "text_encoder_out_layers": (1, 2), "width": 48, "height": 80,
+    "num_inference_steps": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("distilled", [False, True])
+@pytest.mark.parametrize("image", [None, picture(64, 96), [picture(64, 96), picture(80, 64)]])
+def test_flux3_gives_exact_maps(distilled, image):
+    """Distilled without guidance, and otherwise with it; beside reference images."""
+    pipe = flux3(**({"flow_map": True} if distilled else {}))
+    call = FLUX3 | {"image": image, "num_images_per_prompt": 2, "negative_prompt": "at"}
+    recorder = check(
+        pipe,
+        lambda: draw(pipe, **call),
+        ["a red dog"] * 2,
+        ALONE if distilled else [ALONE, ("negative",)] * 2,
+        None if distilled else [[0, 1], [2, 3]],
+        ALONE if distilled else ("conditional", "negative"),
+    )
+    grids = [[maps.recording.layers[0].grid for maps in one] for one in recorder.reference_maps]
+    expected = {type(None): [], list: [(6, 4), (4, 5)]}.get(type(image), [(6, 4)])
+    assert grids == [expected] * 2

@@ -42,24 +42,14 @@ class Flux(PackedFamily):
         """
         places = inputs["img_ids"]
         places = places[0] if places.ndim == 3 else places
-        _, counts = places[:, 0].unique_consecutive(return_counts=True)
-        numbers: list[float] = []
-        grids: list[GridShape] = []
-        for part in places.split(counts.tolist()):
-            number, *last = part.amax(dim=0).tolist()[:3]
-            _, *first = part.amin(dim=0).tolist()[:3]
-            h, w = (
-                int(end - start) + 1 for start, end in zip(first, last, strict=True)
-            )
-            numbers.append(number)
-            grids.append((h, w))
+        numbers = places[:, 0].unique_consecutive().tolist()
         if numbers[0] > min(numbers):
             raise TraceError(
                 f"{type(self.pipe).__name__} puts the positions of reference images in front "
                 "of those of the image: not yet supported; use another pipeline of the same "
                 "model"
             )
-        return grids
+        return grids_of(places, axis=0)
 
     def with_text(
         self,
@@ -75,6 +65,19 @@ class Flux(PackedFamily):
         )
         one = super().with_text(arguments, text, row, positions)
         return one | {"image_rotary_emb": rotations}
+
+
+def grids_of(places: Tensor, axis: int) -> list[GridShape]:
+    """Return the grids (h, w) of images, by the places (N, 3 or 4) of their positions.
+
+    An image has one number on this axis; h and w are on the axes 1 and 2.
+    """
+    _, counts = places[:, axis].unique_consecutive(return_counts=True)
+    grids: list[GridShape] = []
+    for part in places.split(counts.tolist()):
+        h, w = (part[:, side].unique().numel() for side in (1, 2))
+        grids.append((h, w))
+    return grids
 
 
 class Chroma(Flux):

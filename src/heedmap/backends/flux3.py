@@ -1,0 +1,96 @@
+"""Flux.3, of modular pipelines alone: a transformer whose joint blocks follow blocks of each kind.
+
+Text, image and reference images pass through blocks of their own, and then together through the
+joint ones. Qwen 3 VL reads the prompt inside of its chat template, padded to a multiple of 80
+tokens; the padding is visible to the image.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from diffusers import Flux3Transformer2DModel
+from diffusers.models.transformers.transformer_flux3 import Flux3Attention
+
+from heedmap.backends.base import Arguments, GridShape, TextStates
+from heedmap.backends.flux import grids_of
+from heedmap.backends.flux2 import Flux2
+from heedmap.backends.joint import template_around
+from heedmap.backends.transformer import Transformer
+from heedmap.errors import ArgumentError
+from heedmap.io.schemas import MAX_TOKENS
+from heedmap.text.axis import padded
+from heedmap.text.tokenization import tokenize
+from heedmap.text.words import TokenTable
+
+
+class Flux3(Flux2):
+    """A pipeline with a `Flux3Transformer2DModel`, whose layers have half of the latent's grid."""
+
+    description = "a Flux.3 pipeline"
+    model_class = Flux3Transformer2DModel
+    block_lists = ("mode_blocks.image", "single_transformer_blocks")
+    layer_classes = (Flux3Attention,)
+    groups = Transformer.groups
+    pads_to_longest = "right"
+    concepts_refusal = (
+        "Flux.3 passes its text through blocks of their own, so that concepts are not yet "
+        "supported: leave them out"
+    )
+    quirks: ClassVar[Mapping[str, str]] = {"Flux3ModularPipeline": "single_prompt"}
+
+    def reads_text(self, layer: Any) -> bool:
+        """Return whether a layer is of a joint block."""
+        blocks = self.model.single_transformer_blocks
+        return any(layer is block.attn for block in blocks)
+
+    def image_grids(self, inputs: Arguments) -> list[GridShape]:
+        """Return the grid (h, w) of the image, by the places of its positions."""
+        return grids_of(inputs["img_ids"], axis=3)
+
+    def references(self, inputs: Arguments) -> Sequence[GridShape]:
+        """Return the grids (h, w) of the reference images of a pass."""
+        places = inputs.get("image_cond_ids")
+        return [] if places is None else grids_of(places, axis=3)
+
+    def states_of_blocks(self, values: Mapping[str, Any]) -> TextStates:
+        """Return the text states among the values of a pipeline's state.
+
+        Raises:
+            ArgumentError: if the image is cropped to its reference afterwards.
+        """
+        boxes = values.get("reference_crop") or ()
+        w, h = values["width"], values["height"]
+        if any(box and box != (0, 0, w, h) for box in boxes):
+            raise ArgumentError(
+                "the image would be cropped to its reference, so that maps would be misplaced: "
+                "pass height and width"
+            )
+        return super().states_of_blocks(values)
+
+    def table(
+        self,
+        tokenizer: Any,
+        prompt: str,
+        arguments: Arguments,
+    ) -> TokenTable:
+        """Return the words and tokens of a prompt inside of the chat template, with padding."""
+
+        def render(text: str) -> str:
+            chat = [{"role": "user", "content": text}]
+            return tokenizer.apply_chat_template(
+                chat, tokenize=False, add_generation_prompt=True
+            )
+
+        before, after = template_around(prompt, render)
+        limit = min(self.limit(arguments), MAX_TOKENS)
+        table = tokenize(
+            prompt,
+            getattr(tokenizer, "tokenizer", tokenizer),
+            before=before,
+            after=after,
+            limit=limit,
+            padding=False,
+        )
+        count = len(table.tokens)
+        whole = count + -count % self.encoder.pad_multiple
+        return padded(table, min(whole, limit))
