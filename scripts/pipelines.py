@@ -10,6 +10,7 @@ table in the README with the installed diffusers.
 
 import argparse
 import inspect
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,35 @@ def _draws_from_text(name: str, kind: Any) -> bool:
     return {"prompt", "num_images_per_prompt"} <= parameters.keys()
 
 
+def modular_pipelines() -> dict[str, type]:
+    """Return the modular pipelines of diffusers that make images of a prompt, by name."""
+    names = [name for name in dir(diffusers) if name.endswith("ModularPipeline")]
+    kinds: dict[str, type] = {}
+    for name in names:
+        kind = getattr(diffusers, name)
+        if getattr(kind, "default_blocks_name", None) is None:
+            continue
+        blocks = _blocks_of(kind)
+        makes_images = "images" in blocks.output_names
+        needs_image = "image" in blocks.required_inputs
+        if makes_images and not needs_image and "prompt" in blocks.input_names:
+            kinds[name] = kind
+    return kinds
+
+
+@cache
+def _blocks_of(kind: Any) -> Any:
+    return getattr(diffusers, kind.default_blocks_name)()
+
+
 def index_of(name: str, kind: type) -> dict[str, Any]:
-    """Return what the model_index.json of such a pipeline says of its denoiser."""
-    parts = inspect.signature(kind.__init__).parameters
+    """Return what the index of such a pipeline says of its denoiser."""
     index: dict[str, Any] = {"_class_name": name}
+    if issubclass(kind, diffusers.ModularPipeline):
+        for spec in _blocks_of(kind).expected_components:
+            index[spec.name] = ["diffusers", spec.type_hint.__name__]
+        return index
+    parts = inspect.signature(kind.__init__).parameters
     for part in {family.component for family in registry.families()} & parts.keys():
         annotation = parts[part].annotation
         index[part] = ["diffusers", getattr(annotation, "__name__", str(annotation))]
@@ -67,7 +93,8 @@ def answer(name: str, kind: type) -> str:
 
 def table() -> str:
     """Return the table in Markdown."""
-    rows = [f"| `{name}` | {answer(name, kind)} |" for name, kind in sorted(pipelines().items())]
+    every = {**pipelines(), **modular_pipelines()}
+    rows = [f"| `{name}` | {answer(name, kind)} |" for name, kind in sorted(every.items())]
     return "\n".join([f"| diffusers {diffusers.__version__} | |", "| --- | --- |", *rows])
 
 

@@ -54,19 +54,12 @@ def with_unet(change):
     return make
 
 
-def modular():
-    pipe = diffusers.StableDiffusionXLAutoBlocks().init_pipeline()
-    pipe.update_components(unet=models.sdxl().unet)
-    return pipe
-
-
 UNSERVED = {
     "WanTransformer3DModel": video,
     "StableDiffusionPipeline has no": with_unet(lambda unet: None),
     "DataParallel": with_unet(torch.nn.DataParallel),
     "UNetMotionModel": with_unet(UNetMotionModel.from_unet2d),
     "UNet2DConditionModel": lambda: models.sd1().unet,
-    "ModularPipeline": modular,
 }
 
 

@@ -66,7 +66,10 @@ UNSERVED = {
     "StableDiffusionLatentUpscalePipeline": (
         "passes the strength of the noise to its UNet in place of a timestep"
     ),
-    "QwenImageLayeredPipeline": "draws several layers, one image each",
+    **dict.fromkeys(
+        ["QwenImageLayeredPipeline", "QwenImageLayeredModularPipeline"],
+        "draws several layers, one image each",
+    ),
     "ZImageOmniPipeline": (
         "splits its prompt at images of yours, and puts their positions beside those of the image "
         "that it draws"
