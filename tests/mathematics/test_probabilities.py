@@ -143,10 +143,7 @@ def test_large_scores_that_lie_close_are_exact():
 
 def test_without_a_log_sum_the_output_is_sdpas():
     query, key, value = draw(k=5)
-    mask = torch.zeros(5, 5)
-    mask[:, 3] = -1
     ways = [
-        ({"attn_mask": mask}, query, key, value),
         ({"is_causal": True}, query, key, value),
         ({"enable_gqa": True, "scale": 0.3}, query, key[:, :2], value[:, :2]),
         ({"scale": 0.3}, query[0], key[0], value[0]),
@@ -162,6 +159,24 @@ def test_without_a_log_sum_the_output_is_sdpas():
     assert log_sum is None and not output.any()
     with torch.no_grad():
         assert fused(query.clone().requires_grad_(), key, value)[1] is not None
+
+
+def masks(q: int, k: int) -> list[torch.Tensor]:
+    """Masks of 3 rows, of keys, of all and of one axis less: numbers, and boolean."""
+    seen = torch.rand(3, 1, 1, k) < 0.5
+    seen[..., 0] = True
+    return [seen, torch.randn(3, 4, q, k), torch.randn(3, 1, 1, k), torch.randn(q, k)]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_masked_kernel_gives_the_log_sum_of_what_may_be_seen(number):
+    query, key, value = draw()
+    mask = masks(query.shape[2], key.shape[2])[number]
+    output, log_sum = fused(query, key, value, mask)
+    assert torch.equal(output, scaled_dot_product_attention(query, key, value, mask))
+    added = torch.where(mask, 0.0, -torch.inf) if mask.dtype == torch.bool else mask
+    exact = query.double() @ key.double().mT * query.shape[-1] ** -0.5 + added
+    torch.testing.assert_close(log_sum.double(), exact.logsumexp(-1), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -188,7 +203,7 @@ def test_kernels_of_cuda_give_an_output_and_a_log_sum_of_all_rows(choice, d):
     """Shapes and types alone: torch computes them on its "meta" device without a GPU."""
     query = torch.empty(2, 3, 70, d, device="meta", dtype=torch.float16)
     key = torch.empty(2, 3, 33, d, device="meta", dtype=torch.float16)
-    output, log_sum = KERNELS["cuda", choice](query, key, key, None)
+    output, log_sum = KERNELS["cuda", choice](query, key, key, None, None)
     assert (output.shape, output.dtype) == (query.shape, torch.float16)
     assert (log_sum.shape, log_sum.dtype) == ((2, 3, 70), torch.float32)
 
@@ -208,14 +223,19 @@ CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU
 @CUDA
 @pytest.mark.parametrize("backend", CUDA_CHOICES)
 @pytest.mark.parametrize(("q", "k", "d"), [(4608, 4608, 128), (4096, 77, 40), (70, 33, 20)])
-def test_log_sums_of_cuda_leave_the_output_as_it_is(backend, q, k, d):
+@pytest.mark.parametrize("masked", [False, True])
+def test_log_sums_of_cuda_leave_the_output_as_it_is(backend, q, k, d, masked):
     half = torch.float16 if backend == SDPBackend.FLASH_ATTENTION else torch.float32
+    if masked and half == torch.float16:
+        return  # flash attention takes no mask
     query, key, value = (one.to("cuda", half) for one in draw(0, 1, 3, q, k, d))
+    mask = masks(q, k)[0][:1].cuda() if masked else None
     with sdpa_kernel(backend):
-        output, log_sum = fused(query, key, value)
-        assert torch.equal(output, scaled_dot_product_attention(query, key, value))
+        output, log_sum = fused(query, key, value, mask)
+        assert torch.equal(output, scaled_dot_product_attention(query, key, value, mask))
     if log_sum is not None:
-        exact = (query.double() @ key.double().mT * d**-0.5).logsumexp(-1)
+        exact = query.double() @ key.double().mT * d**-0.5
+        exact = (exact if mask is None else exact.masked_fill(~mask, -torch.inf)).logsumexp(-1)
         torch.testing.assert_close(log_sum.double(), exact, atol=1e-5, rtol=0)
 
 

@@ -187,10 +187,14 @@ class AttentionEvent:
         values: bool,
     ) -> "RowAttention":
         positions = layout.positions
+        query = take(self.query[number], positions)
         mask = log_sum = value = output = None
         if self.mask is not None:
             mask = self.mask.expand(*self.query.shape[:3], -1)[number]
-            mask = take(mask, positions)
+            if mask.stride(1) == 0:  # the same for all queries
+                mask = mask[:, :1].expand(*query.shape[:2], -1)
+            else:
+                mask = take(mask, positions)
         if self.log_sum is not None:
             log_sum = take(self.log_sum[number], positions, -1)
         if values and self.value is not None:
@@ -198,7 +202,7 @@ class AttentionEvent:
         if values and self.output is not None:
             output = take(self.output[number], positions)
         return RowAttention(
-            query=take(self.query[number], positions),
+            query=query,
             keys=self.key[number],
             scale=self.scale,
             layout=layout,
@@ -237,11 +241,18 @@ class AttentionEvent:
 
 
 def numbers(mask: Tensor) -> Tensor:
-    """Return a mask as numbers to add to scores, float32."""
-    if mask.dtype != torch.bool:
-        return mask.float()
-    zeros = torch.zeros(mask.shape, device=mask.device)
-    return zeros.masked_fill(~mask, float("-inf"))
+    """Return a mask (H, Q, N) as numbers to add to scores, float32.
+
+    What is the same for all heads, or for all queries, is computed once.
+    """
+    part = mask
+    for axis in (0, 1):
+        if mask.stride(axis) == 0:
+            part = part.narrow(axis, 0, 1)
+    if mask.dtype == torch.bool:
+        zero = torch.zeros((), device=mask.device)
+        part = torch.where(part, zero, float("-inf"))
+    return part.float().expand(mask.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,7 +312,7 @@ class RowAttention:
         """The mask (H, Q, K) of the text."""
         if self.visible is None:
             return None
-        return numbers(take(self.visible, self.layout.tokens, -1))
+        return take(numbers(self.visible), self.layout.tokens, -1)
 
     @property
     def other_mask(self) -> Tensor | None:

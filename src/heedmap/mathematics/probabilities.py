@@ -137,15 +137,14 @@ def fused(
 
     Returns:
         The output (B, H, Q, d), and the log-sum (B, H, Q) in float32; None on other devices, and
-        with a mask or autocast.
+        with autocast.
     """
     is_tracked = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad)
     has_options = bool(dropout_p or is_causal or any(options.values()))
-    is_plain = attn_mask is None and not has_options and not is_tracked
-    if is_plain and query.ndim == 4:
-        kernel = _kernel(query, key, value, scale)
+    if query.ndim == 4 and not has_options and not is_tracked:
+        kernel = _kernel(query, key, value, attn_mask, scale)
         if kernel is not None:
-            return kernel(query, key, value, scale)
+            return kernel(query, key, value, _added(attn_mask, query.dtype), scale)
     output = scaled_dot_product_attention(
         query,
         key,
@@ -159,14 +158,26 @@ def fused(
     return output, None
 
 
-Kernel = Callable[[Tensor, Tensor, Tensor, float | None], tuple[Tensor, Tensor]]
-"""A function of query, key, value and scale that returns the output and the log-sum."""
+Kernel = Callable[
+    [Tensor, Tensor, Tensor, Tensor | None, float | None],
+    tuple[Tensor, Tensor],
+]
+"""A function of query, key, value, mask and scale that returns the output and the log-sum."""
+
+
+def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Return a mask as numbers to add, as torch makes them of a boolean one."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    zero = torch.zeros((), dtype=dtype, device=mask.device)
+    return torch.where(mask, zero, float("-inf"))
 
 
 def _kernel(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    mask: Tensor | None,
     scale: float | None,
 ) -> Kernel | None:
     """Return the kernel that torch would choose; None if it gives no log-sum."""
@@ -176,7 +187,7 @@ def _kernel(
     if not has_kernels or torch.is_autocast_enabled(device):
         return None
     choose = torch._fused_sdp_choice  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-    choice = choose(query, key, value, None, 0.0, False, scale=scale)
+    choice = choose(query, key, value, mask, 0.0, False, scale=scale)
     return KERNELS.get((device, choice))
 
 
@@ -188,15 +199,17 @@ def _flash_on_cpu(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    mask: Tensor | None,
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
-    return _FLASH_ON_CPU(query, key, value, 0.0, False, attn_mask=None, scale=scale)
+    return _FLASH_ON_CPU(query, key, value, 0.0, False, attn_mask=mask, scale=scale)
 
 
 def _flash_on_cuda(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    mask: Tensor | None,
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
     d = query.shape[-1]
@@ -214,12 +227,24 @@ def _efficient_on_cuda(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    mask: Tensor | None,
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
+    if mask is not None:
+        mask = _aligned(mask).expand(*query.shape[:3], key.shape[2])
     output, log_sum, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
-        query, key, value, None, True, 0.0, False, scale=scale
+        query, key, value, mask, True, 0.0, False, scale=scale
     )
     return output, log_sum[..., : query.shape[2]]  # it is padded to a multiple of 32
+
+
+def _aligned(mask: Tensor) -> Tensor:
+    """Return a mask whose rows begin at multiples of 16 numbers, as the kernel wants it."""
+    strides = mask.stride()
+    if strides[-1] == 1 and not any(stride % 16 for stride in strides[:-1]):
+        return mask
+    count = mask.shape[-1]
+    return pad(mask, (0, -count % 16))[..., :count]
 
 
 KERNELS: dict[tuple[str, int], Kernel] = {

@@ -108,7 +108,7 @@ class RecordSums:
         row = event.row(number, values=False)
         if self._of_text and row.joint:
             row = row.text_alone()
-        if row.visible is not None or (row.joint and row.log_sum is None):
+        if row.log_sum is None and (row.joint or row.visible is not None):
             self.compute(image)
             p = self._row_probabilities(row, self.tokens[image])
             self._add_now(image, event.site, p)
@@ -213,6 +213,7 @@ class RecordSums:
             keys=torch.cat([row.text_keys for row in rows]),
             scale=first.scale,
             joint=first.joint,
+            visible=None if first.visible is None else _text_masks(rows),
             log_sum=log_sum,
         )
         p = heads_of_layers.probabilities(tokens).unflatten(0, (len(rows), -1))
@@ -233,6 +234,18 @@ class RecordSums:
             assert layer.site is not None
             sites[layer.model_pass].append(layer.site)
         self.sums.add(image, [*sites.values()], p, self.passes)
+
+
+def _text_masks(rows: Sequence[RowAttention]) -> Tensor:
+    """Return the masks (L·H, Q, K) of the text in layers; Q = 1 if they are alike for all."""
+    masks: list[Tensor] = []
+    for row in rows:
+        mask = row.text_mask
+        assert mask is not None
+        masks.append(mask)
+    if all(mask.stride(1) == 0 for mask in masks):
+        masks = [mask[:, :1] for mask in masks]
+    return torch.cat(masks)
 
 
 def _mean_of_heads(p: Tensor) -> Tensor:
@@ -281,4 +294,5 @@ def _shape(layer: _Layer) -> tuple[object, ...]:
         row.query.dtype,
         row.query.device,
         row.log_sum is None,
+        row.visible is None,
     )
