@@ -30,6 +30,7 @@ from diffusers import (
     Flux2Transformer2DModel,
     Flux3Transformer2DModel,
     FluxTransformer2DModel,
+    Krea2Transformer2DModel,
     LongCatImageTransformer2DModel,
     Lumina2Transformer2DModel,
     OvisImageTransformer2DModel,
@@ -43,6 +44,7 @@ from diffusers.models.attention_processor import (
     AttnProcessor2_0,
     SlicedAttnProcessor,
 )
+from diffusers.models.transformers.transformer_krea2 import Krea2RMSNorm
 from making import random_pipeline, random_pixart
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad, scaled_dot_product_attention
@@ -273,6 +275,7 @@ JOINT = (
     *SEQUENCES,
     SD3Transformer2DModel,
     FluxTransformer2DModel,
+    Krea2Transformer2DModel,
     BriaFiboTransformer2DModel,
     BriaTransformer2DModel,
     ChromaTransformer2DModel,
@@ -338,6 +341,7 @@ class LayerRun:
     output: tuple[Tensor, Tensor | None]  # of the image, and of text and reference images
     plain: tuple[Tensor, Tensor | None]  # by diffusers' processor
     others: Tensor  # the queries of reference images
+    gate: Tensor | float  # of the outputs of the image's heads (B, Q, H·d)
 
     def attention(self, sources: Sequence[int] | None = None) -> Tensor:
         """P (B, H, Q, K + N); a row may take the image's queries and keys of its source."""
@@ -358,7 +362,8 @@ class LayerRun:
         """Hold the image's output in the last rows against P' V of this P'; return the change."""
         rows = slice(len(self.query) - len(changed), None)
         difference = changed - self.attention()[rows]
-        heads = (difference @ self.value[rows]).transpose(1, 2).flatten(2)
+        gate = self.gate[rows] if torch.is_tensor(self.gate) else self.gate
+        heads = (difference @ self.value[rows]).transpose(1, 2).flatten(2) * gate
         change = self._project(heads.to(self.output[0])).double()
         plain = self.plain[0][rows].double()
         scale = float(plain.abs().max())
@@ -420,6 +425,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
     model, tokens, passes, computed = denoiser(pipe), [0], [-1], set()
     image = [None]  # the number of the image's positions, where reference images may follow
     is_joint, sequence = isinstance(model, JOINT), []
+    single = ("single_", "layers.", *["transformer_blocks"] * hasattr(model, "text_fusion"))
 
     def begin(_, args, kwargs):
         passes[0] += 1
@@ -435,7 +441,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
             return
         text = kwargs.get("encoder_hidden_states", args[1] if len(args) > 1 else None)
         text = None if text is kwargs.get("hidden_states") else text  # Lumina 2 gives both twice
-        is_single = is_joint and name.startswith(("single_", "layers."))
+        is_single = is_joint and name.startswith(single)
         count = tokens[0] if is_single or (is_joint and text is not None) else 0
         if text is None and not is_single and not alone:
             computed.discard(layer)
@@ -445,6 +451,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         given = {key: value for key, value in kwargs.items() if key in taken}
         with Kernel() as call:
             plain = processor(layer, *args, **given)
+        gate = layer.to_gate(args[0]).sigmoid()[:, count:] if hasattr(layer, "to_gate") else 1.0
         computed.discard(layer)
         if call.given is None:  # linear attention
             return
@@ -488,12 +495,15 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
                 output=parts(output),
                 plain=parts(plain),
                 others=others,
+                gate=gate,
             )
         )
 
     handles = [model.register_forward_pre_hook(begin, with_kwargs=True)]
     for name, layer in model.named_modules():
-        if not hasattr(layer, "processor") or ".fuser." in name or "context" in name:
+        if not hasattr(layer, "processor") or any(
+            part in name for part in (".fuser.", "text_fusion", "context")
+        ):
             continue
         hook = partial(after, name)
         handles.append(layer.register_forward_hook(hook, with_kwargs=True))
@@ -704,11 +714,13 @@ def block_calls(pipe):
         given = inspect.signature(block.forward).bind(*args, **kwargs).arguments
         for part in [*given][:3] if sequence else ():  # states, mask and rotations
             given[part] = given[part] if given[part] is None else align(given[part], sequence[2])
-        if name == "layers.0":  # before which the text is refined
-            texts[-1] = next(iter(given.values()))[:, : max(sequence[0])]
+        if name == refined:  # before which the text is refined
+            count = max(sequence[0]) if sequence else texts[-1].shape[1]
+            texts[-1] = next(iter(given.values()))[:, :count]
         calls.append((name, len(texts) - 1, dict(given)))
 
     model = denoiser(pipe)
+    refined = "transformer_blocks.0" if hasattr(model, "text_fusion") else "layers.0"
     handles.append(model.register_forward_pre_hook(begin, with_kwargs=True))
     for name, block in model.named_modules():
         if re.fullmatch(r"((single_|joint_)?transformer_blocks|layers)\.\d+", name):
@@ -723,7 +735,7 @@ def block_calls(pipe):
 
 def project(double, states):
     """The text states as the first block is given them."""
-    if isinstance(double, SEQUENCES):
+    if isinstance(double, (*SEQUENCES, Krea2Transformer2DModel)):
         return states
     if hasattr(double, "txt_in"):
         return double.txt_in(double.txt_norm(states))
@@ -784,6 +796,9 @@ def joint_concepts(pipe, family, calls, texts, states, places, row, positions):
     so many positions.
     """
     double, shares, alike = deepcopy(denoiser(pipe)).double(), defaultdict(list), defaultdict(list)
+    for part in double.modules():
+        if isinstance(part, Krea2RMSNorm):  # it computes in float32
+            part.float()
     concepts, last = None, None
     for name, number, given in calls:
         if number != last:

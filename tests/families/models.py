@@ -43,6 +43,8 @@ from diffusers import (
     FluxTransformer2DModel,
     HunyuanDiT2DModel,
     HunyuanDiTPipeline,
+    Krea2Pipeline,
+    Krea2Transformer2DModel,
     LatentConsistencyModelPipeline,
     LCMScheduler,
     LongCatImagePipeline,
@@ -105,6 +107,8 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3Model,
+    Qwen3VLConfig,
+    Qwen3VLModel,
     SmolLM3Config,
     SmolLM3ForCausalLM,
     T5Config,
@@ -859,6 +863,27 @@ def aura(kind=AuraFlowPipeline) -> DiffusionPipeline:
     )
 
 
+def krea() -> DiffusionPipeline:
+    """Krea 2: two heads share their keys, and each channel of the heads has a gate."""
+    torch.manual_seed(21)
+    transformer = Krea2Transformer2DModel(
+        in_channels=16, num_layers=3, attention_head_dim=16, num_attention_heads=4,  # 64, 28, 128
+        num_key_value_heads=2, intermediate_size=32, timestep_embed_dim=16, text_hidden_dim=16,
+        num_text_layers=3, text_num_attention_heads=2, text_num_key_value_heads=2,  # 12, 20, 20
+        text_intermediate_size=32, axes_dims_rope=(4, 6, 6),  # 6912, (32, 48, 48)
+    )  # fmt: skip
+    for name, parameter in transformer.named_parameters():
+        if ".norm_q." in name or ".norm_k." in name:  # one is added to each
+            torch.nn.init.normal_(parameter, mean=1.0, std=0.5)
+    rope = {"mrope_section": [2, 1, 1], "rope_type": "default", "rope_theta": 5e6}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2}
+    vision |= {"out_hidden_size": 16, "deepstack_visual_indexes": [0]}
+    text = language(16, 3, rope_parameters=rope)
+    encoder = Qwen3VLModel(Qwen3VLConfig(text_config=text, vision_config=vision)).eval()
+    parts = qwen().components | {"transformer": transformer.eval(), "text_encoder": encoder}
+    return Krea2Pipeline(**parts, text_encoder_select_layers=(1, 2, 3))  # of 36
+
+
 class OneLayer(UNet2DConditionModel):
     """Of its layers one cross-attention alone runs: a pass is cheap, to run and to compile.
 
@@ -1133,6 +1158,7 @@ TABLE: dict[str, Family] = {
         dev2, ALONE, 230, call={"image": SEVERAL["image"][:1]}, negative=False, red=(222, 223)
     ),
     "qwen": joint(qwen, APART, 12, call=TRUE, red=(1, 2), masks_padding=True),
+    "krea": joint(krea, APART, 14, call=SCALE, red=(1, 2), masks_padding=True),
     "qwen_edit": joint(
         qwen_edit, APART, 12, call=TRUE | {"image": picture(160, 96)}, red=(163, 164), repeats=1,
         masks_padding=True,

@@ -128,7 +128,7 @@ def words(count, letters="bcdefghij"):
     [
         *[("cogview4", *pair) for pair in LENGTHS],
         *[("fibo", *pair) for pair in ((17, 1), (1, 17))],
-        ("flux", 17, 1),
+        *[(family, 17, 1) for family in ("flux", "krea")],
         ("qwen", 17, 1),
         *SEQUENCES,
     ],
@@ -177,7 +177,8 @@ def test_branches_that_read_the_same_are_refused_before_the_first_pass(load, fam
     with pytest.raises(TraceError), trace(pipe):
         paint(pipe, prompt=prompt, **more)
     assert not passes
-    more |= {name: 1.0 for name in more if name.endswith("scale")}
+    off = float(family != "krea")
+    more |= {name: off for name in more if name.endswith("scale")}
     with trace(pipe) as recorder:  # as the error advises
         paint(pipe, prompt=prompt, **more)
     assert len(recorder.maps) == 1

@@ -78,7 +78,7 @@ UNREAD = ("schnell", "qwen_edit", "fibo")
 def unguided(family, **more):
     """The arguments of a call without a negative prompt."""
     call = lengthened(TABLE[family].call, 16)
-    off = float(family != "zimage")
+    off = float(family not in ("zimage", "krea"))
     call |= {name: off for name in call if name.endswith("scale")}
     return call | {"width": 48, "height": 80} | more
 

@@ -34,7 +34,7 @@ SHORT = {"max_sequence_length": 12}
 def inputs_of(pipe, run) -> tuple[list[torch.Tensor], list[float]]:
     """The latents and timesteps that the model is given while something runs."""
     samples, timesteps = [], []
-    thousandth = ("Flux", "Ovis", "Aura")  # is what they are given
+    thousandth = ("Flux", "Ovis", "Aura", "Krea")  # is what they are given
     scale = 1000 if type(pipe).__name__.startswith(thousandth) else 1
     names = ("sample" if hasattr(pipe, "unet") else "hidden_states", "timestep")
 
@@ -54,8 +54,14 @@ def inputs_of(pipe, run) -> tuple[list[torch.Tensor], list[float]]:
 @torch.no_grad()
 def add_noise(pipe, image: Image.Image, seed: int, timesteps: list[float]) -> list[torch.Tensor]:
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float() / 127.5 - 1
-    clean, config = pipe.vae.encode(pixels).latent_dist.mode(), pipe.vae.config
-    clean = (clean - (config.shift_factor or 0)) * config.scaling_factor
+    config = pipe.vae.config
+    if hasattr(config, "temperal_downsample"):  # Krea 2 has one of videos
+        clean = pipe.vae.encode(pixels[:, :, None]).latent_dist.mode()[:, :, 0]
+        mean, deviation = map(torch.tensor, (config.latents_mean, config.latents_std))
+        clean = (clean - mean[:, None, None]) / deviation[:, None, None]
+    else:
+        clean = pipe.vae.encode(pixels).latent_dist.mode()
+        clean = (clean - (config.shift_factor or 0)) * config.scaling_factor
     if hasattr(pipe, "_pack_latents"):  # whose noise is that of packed latents
         clean = pipe._pack_latents(clean, *clean.shape)
     generator = torch.Generator().manual_seed(seed)
@@ -75,7 +81,7 @@ def add_noise(pipe, image: Image.Image, seed: int, timesteps: list[float]) -> li
     return [scheduler.add_noise(clean, *pair) for pair in zip(noises, times, strict=True)]
 
 
-FLOW = ["sd3", "flux", "bria", "ovis", "aura", "cogview4"]
+FLOW = ["sd3", "flux", "bria", "ovis", "aura", "cogview4", "krea"]
 
 
 @pytest.mark.parametrize("family", ["sd1", "sd2", "lcm", "sdxl", "sigma", "hunyuan", *FLOW])

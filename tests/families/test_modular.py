@@ -26,6 +26,7 @@ BLOCKS = {
     "qwen": "QwenImageAutoBlocks",
     "qwen_edit": "QwenImageEditAutoBlocks",
     "zimage": "ZImageAutoBlocks",
+    "krea": "Krea2AutoBlocks",
 }
 
 

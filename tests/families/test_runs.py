@@ -59,7 +59,7 @@ def test_a_run_is_saved_read_back_and_repeated(load, family, tmp_path):
 
 DOUBLE, FOUR = {"double": 2, "single": 2}, {"early": 2, "middle": 1, "late": 1}
 THREE = {"early": 1, "middle": 1, "late": 1}
-GROUPS = {"sd3": FOUR, **dict.fromkeys(("qwen", "cogview4", "zimage", "lumina2"), THREE)}
+GROUPS = {"sd3": FOUR, **dict.fromkeys(("qwen", "cogview4", "krea", "zimage", "lumina2"), THREE)}
 GROUPS |= dict.fromkeys(("aura", "bria", "fibo", "flux", "klein", "longcat", "ovis"), DOUBLE)
 
 
@@ -76,7 +76,7 @@ def test_groups_of_layers_are_selected(load, family):
 WHOLE = [name for name, row in TABLE.items() if not row.is_joint]
 
 
-@pytest.mark.parametrize("family", [*WHOLE, "sd35", "flux"])
+@pytest.mark.parametrize("family", [*WHOLE, "sd35", "flux", "krea"])
 def test_shapes_equal_those_of_a_real_pass(load, family):
     row, pipe, seen = TABLE[family], load(family), {}
     with watch(pipe, lambda run: seen.update({run.name: run})):

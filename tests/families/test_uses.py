@@ -175,7 +175,7 @@ def test_a_use_gives_exact_maps(load, name):
         assert max(recorder.recordings[0].timesteps) < 600
 
 
-@pytest.mark.parametrize("family", ["sd1", "sigma", "sd35", "flux", "zimage", "lumina2"])
+@pytest.mark.parametrize("family", ["sd1", "sigma", "sd35", "flux", "krea", "zimage", "lumina2"])
 def test_a_lora_gives_exact_maps(load, family):
     """Of a PixArt as diffusers' documentation loads one: peft wraps the transformer whole."""
     pipe, more = load(family), TABLE[family].arguments()
@@ -262,6 +262,7 @@ ENCODED = {
     "klein": ({"max_sequence_length": 24}, {"prompt_embeds": 0}),
     "ovis": ({"max_sequence_length": 24, **UNGUIDED}, {"prompt_embeds": 0}),
     "qwen": ({"max_sequence_length": 12}, {"prompt_embeds": 0, "prompt_embeds_mask": 1}),
+    "krea": ({"max_sequence_length": 14}, {"prompt_embeds": 0, "prompt_embeds_mask": 1}),
     "cogview4": ({"max_sequence_length": 16, **UNGUIDED}, {"prompt_embeds": 0}),
     "lumina2": (UNGUIDED, {"prompt_embeds": 0, "prompt_attention_mask": 1}),
 }
@@ -276,7 +277,7 @@ def test_prompt_embeds_are_recorded_by_position_or_by_their_labels(load, family)
     more |= {name: value for name, value in options.items() if name == "max_sequence_length"}
     more |= dict(zip(("width", "height"), row.size, strict=True), seeds=(1, 2))
     if family not in ("flux", "qwen"):
-        more["guidance_scale"] = 1.0
+        more["guidance_scale"] = float(family != "krea")
     if family == "sigma":
         more |= {"negative_prompt": None, "use_resolution_binning": False}
     tokens = made[0].shape[1] + registers(denoiser(pipe))

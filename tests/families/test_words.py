@@ -40,6 +40,7 @@ READERS = {  # the methods by which encoders read a prompt
     "ovis": "_get_ovis_prompt_embeds",
     "qwen": "_get_qwen_prompt_embeds",
     "zimage": "_encode_prompt",
+    "krea": "get_text_hidden_states",
     "lumina2": "_get_gemma_prompt_embeds",
 }
 
@@ -217,7 +218,7 @@ def test_the_template_and_the_padding_stand_around_the_words(load):
 
 
 @pytest.mark.parametrize(
-    "family", ["cogview4", "fibo", "longcat", "ovis", "qwen", "klein", "dev2", "zimage"]
+    "family", ["cogview4", "fibo", "longcat", "ovis", "qwen", "klein", "krea", "dev2", "zimage"]
 )
 def test_a_prompt_with_words_of_the_template_is_found_in_its_place(load, family):
     pipe, more = load(family), lengthened(TABLE[family].arguments(steps=1), 20)

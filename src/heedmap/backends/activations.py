@@ -36,6 +36,7 @@ class LayerActivations:
     Attributes:
         value: (B, K, H·d); None of a layer whose text and image share one softmax.
         joined: (B, Q, H·d), the outputs of the heads, which the output projection is given.
+        gate: (B, Q, H·d), the factors of the heads' outputs in `joined`; None without a gate.
         residual: (B, Q, C), the input of the layer, if the layer adds it.
         factor: the divisor.
         output: (B, Q, C). In the single blocks of Flux the text's rows precede the image's here
@@ -45,6 +46,7 @@ class LayerActivations:
 
     value: Tensor | None
     joined: Tensor
+    gate: Tensor | None
     residual: Tensor | None
     factor: float
     output: Tensor
@@ -62,7 +64,10 @@ def record_activations(
 
     def keep_joined(_: Any, args: Any, output: Tensor) -> None:
         # The channels of an MLP may follow.
-        tensors["joined"] = args[0][..., : layer.inner_dim]
+        tensors["joined"] = args[0][..., : getattr(layer, "inner_dim", None)]
+
+    def keep_gate(_: Any, args: Any, output: Tensor) -> None:
+        tensors["gate"] = output.sigmoid()
 
     def keep_value(_: Any, args: Any, output: Tensor) -> None:
         # Fused projections give the keys, too, which are first.
@@ -80,6 +85,7 @@ def record_activations(
             output = output[0]
         if projection_of(layer) is None:
             output = tensors.setdefault("joined", output)
+        gate = tensors.pop("gate", None)
         if len(tensors) < 2 - joint:
             raise TraceError(
                 f"{type(processor).__name__} has linear layers of its own: expected a processor "
@@ -92,6 +98,7 @@ def record_activations(
             LayerActivations(
                 value=tensors.get("value"),
                 joined=tensors["joined"],
+                gate=gate,
                 residual=residual,
                 factor=float(getattr(layer, "rescale_output_factor", 1)),
                 output=output,
@@ -106,6 +113,7 @@ def record_activations(
     if not joint:
         hooks[layer.to_v] = keep_value
         hooks[getattr(layer, "to_kv", None)] = keep_value
+    hooks[getattr(layer, "to_gate", None)] = keep_gate
     hooks.pop(None, None)
     for module, hook in hooks.items():
         undo(module.register_forward_hook(uncompiled(hook)).remove)

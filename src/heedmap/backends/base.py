@@ -462,6 +462,11 @@ def device_of(pipe: Any) -> torch.device:
     return torch.device(getattr(pipe, "_execution_device", pipe.device))
 
 
+def heads_of(layer: Any) -> int:
+    """Return the number of heads of an attention layer, by either of its names in diffusers."""
+    return layer.heads if hasattr(layer, "heads") else layer.num_heads
+
+
 def commit_of(model: Any) -> str | None:
     """Return the commit of the hub repository that a denoiser came from; None if unknown."""
     folder = getattr(model.config, "_name_or_path", "")

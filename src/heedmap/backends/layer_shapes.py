@@ -7,6 +7,7 @@ from typing import Any
 
 from heedmap.backends import registry
 from heedmap.backends.activations import projection_of
+from heedmap.backends.base import heads_of
 from heedmap.backends.loading import default_arguments
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import SelectionError, quoted
@@ -41,6 +42,7 @@ class LayerShapes:
             shape. W'_K is W_K in the single blocks of Flux. None where the text has a softmax of
             its own.
         projected: whether the layer has an output projection; else Y has the heads side by side.
+        gated: whether a gate of the layer's input multiplies the heads' outputs (Krea 2).
         part: the name of the layers that it belongs to, such as "early" or "single".
     """
 
@@ -57,6 +59,7 @@ class LayerShapes:
     masked: int | None
     image_key: Shape | None
     projected: bool
+    gated: bool
     part: str
 
     @property
@@ -94,8 +97,12 @@ class LayerShapes:
         keys = self.scores[1]
         products.append((f"S_h = Q_h·{key}ᵀ{factor}", positions, d, keys))
         products.append((f"O_h = softmax(S_h{mask})·{value}", positions, keys, d))
+        joined = f"[O_0 … O_{self.heads - 1}]"
+        if self.gated:
+            joined = f"({joined} ⊙ sigmoid(X·W_G))"
+            products.append(("X·W_G", positions, channels, inner))
         if self.projected:
-            name = f"Y = [O_0 … O_{self.heads - 1}]·W_O + b"
+            name = f"Y = {joined}·W_O + b"
             products.append((name, positions, inner, self.output[1]))
         return [
             (name, f"({m} × {k}) · ({k} × {n})", (m, n)) for name, m, k, n in products
@@ -141,34 +148,44 @@ def layer_shapes(
     for name, layer in layers.items():
         grid = family.grid(name, latent)
         positions = math.prod(grid)
-        query = (positions, layer.inner_dim)
+        heads = heads_of(layer)
+        inner = _channels(layer, "inner_dim")
+        shared = inner // heads * getattr(layer, "num_kv_heads", heads)
+        width = getattr(layer, "inner_kv_dim", shared)
+        query = (positions, inner)
         layout = family.layout(1, tokens, positions)
-        width = getattr(layer, "inner_kv_dim", layer.inner_dim)
         keys = (positions + layout.padding, width)
         result.append(
             LayerShapes(
                 name=name,
                 grid=grid,
-                heads=layer.heads,
-                scale=getattr(layer, "scale", (layer.inner_dim // layer.heads) ** -0.5),
-                hidden=(positions, layer.query_dim),
+                heads=heads,
+                scale=getattr(layer, "scale", (inner // heads) ** -0.5),
+                hidden=(positions, _channels(layer, "query_dim")),
                 text=(tokens, _text_width(layer)),
                 query=query,
                 key=(tokens, width),
                 scores=(positions, tokens + keys[0] * layout.joint),
-                output=(positions, layer.out_dim),
+                output=(positions, _channels(layer, "out_dim")),
                 masked=masked,
                 image_key=keys if layout.joint else None,
                 projected=projection_of(layer) is not None,
+                gated=hasattr(layer, "to_gate"),
                 part=parts.get(name, ""),
             )
         )
     return tuple(result)
 
 
+def _channels(layer: Any, name: str) -> int:
+    """Return a number of a layer's channels; `hidden_size` if it has that for all of them."""
+    return layer.hidden_size if hasattr(layer, "hidden_size") else getattr(layer, name)
+
+
 def _text_width(layer: Any) -> int:
     """Return the channels of the text; of the model where it was joined with the image before."""
-    width = getattr(layer, "cross_attention_dim", layer.query_dim)
+    width = getattr(layer, "cross_attention_dim", None)
+    width = width or _channels(layer, "query_dim")
     return getattr(layer, "added_kv_proj_dim", None) or width
 
 

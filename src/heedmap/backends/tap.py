@@ -27,7 +27,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
-from heedmap.backends.base import GridShape, Undo, replace_method
+from heedmap.backends.base import GridShape, Undo, heads_of, replace_method
 from heedmap.errors import TraceError
 from heedmap.mathematics.events import (
     CROSS_ATTENTION,
@@ -253,7 +253,7 @@ class _Tap:
         if self.fused is not None or self.classic:
             self._check_later(key)
             return kernel(query, key, value, attn_mask, dropout_p, is_causal, **options)
-        heads = self.attn.heads
+        heads = heads_of(self.attn)
         if self.keys is not None:
             if key.ndim != 4 or (query.shape[1], key.shape[1]) != (heads, heads):
                 self._fail(f"of shape {tuple(query.shape)}, not of all {heads} heads")

@@ -305,7 +305,8 @@ class LayerInputs(Note, frozen=True, kw_only=True):
         edited: (H, K), P after the edits; None if no edit changed it.
         added: (H·d_v), the attention to an image prompt, added to the heads; None without one.
         weight: (C, H·d_v), W_O transposed, as torch stores it: each head has d_v of its columns.
-            The identity in the single blocks of Flux, which have no W_O.
+            The identity in the single blocks of Flux, which have no W_O. Of a layer with a gate
+            (Krea 2) each column is multiplied by the query's.
         bias: (C); None without a bias.
         residual: (C), the input of the layer, if the layer adds it; None if it does not.
         factor: the divisor of the sum.

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from heedmap.backends.base import Pipeline, left_early
+from heedmap.backends.base import Pipeline, heads_of, left_early
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
 from heedmap.checks import check_int, check_one_of, check_text
@@ -118,7 +118,7 @@ def explain(
             f"no layer matches {quoted(wanted)}: available are {layers_there(parts, wanted)}"
         )
     if head is not None:
-        head = check_index("head", head, max(layers[name].heads for name in names))
+        head = check_index("head", head, max(heads_of(layers[name]) for name in names))
     free: dict[Axis, bool] = {
         "layer": len(names) > 1,
         "head": head is None,

@@ -246,7 +246,7 @@ def generate_batch(
     if negative and not trace.guided:
         warn(
             f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
-            f"{family.negative_guidance} above 1"
+            f"{family.negative_guidance} above {family.guidance_off:g}"
         )
     if (options.guidance or 0) > 1 and _ignores_guidance(family, trace.guided):
         warn(

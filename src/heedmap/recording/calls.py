@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedmap.backends.base import Family, GridShape
+from heedmap.backends.base import Family, GridShape, heads_of
 from heedmap.backends.prompts import Encoding, foreign_states
 from heedmap.backends.schedules import (
     SAME,
@@ -87,7 +87,7 @@ class Call:
         self.encoding: Encoding | None = encoding
         self.images = len(encoding.conditional.tables)
         self.guided = encoding.negative is not None
-        self.heads = {name: layer.heads for name, layer in layers.items()}
+        self.heads = {name: heads_of(layer) for name, layer in layers.items()}
         self.grids = {name: family.grid(name, latent) for name in layers}
         self.edited: Sequence[Sequence[Sequence[Rule]]] = ()
         self.done = 0
@@ -112,7 +112,7 @@ class Call:
                 "the prompt and the negative prompt have the same text states (they are the same "
                 "text, or differ past the last token that is read), so that their passes cannot be "
                 "told apart: change what is read of one of them, or switch guidance off with "
-                f"{self.family.negative_guidance}=1"
+                f"{self.family.negative_guidance}={self.family.guidance_off:g}"
             )
 
     @property

@@ -173,6 +173,8 @@ class Probe:
         else:
             value = value[number].unflatten(-1, (site.layer.heads, -1)).transpose(0, 1)
         position = (number, among)
+        if computed.gate is not None:
+            weight = weight * computed.gate[position].float()
         value = _array(value)
         joined = np.einsum("hk,hkd->hd", site.probabilities, value).reshape(-1)
         self.site = site

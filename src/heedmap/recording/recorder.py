@@ -533,8 +533,8 @@ def _tables(call: Call, spec: RecordingSpec) -> dict[RecordName, Sequence[TokenT
         if encoding.negative is None:
             raise TraceError(
                 "the negative branch was asked for, but this call has none (guidance is off, "
-                f"or embedded in the model): pass {call.family.negative_guidance} above 1, or "
-                "leave it out"
+                f"or embedded in the model): pass {call.family.negative_guidance} above "
+                f"{call.family.guidance_off:g}, or leave it out"
             )
         tables["negative"] = encoding.negative.tables
     if encoding.concepts:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from heedmap.backends import base, prompts, registry, tap
-from heedmap.backends.base import Arguments, Pipeline
+from heedmap.backends.base import Arguments, Pipeline, heads_of
 from heedmap.backends.joint import JointFamily
 from heedmap.backends.noise_levels import predicted
 from heedmap.backends.prompts import Encoding
@@ -251,7 +251,7 @@ class Trace:
             self.controller = AttentionController(steering, self._pass)
         shares = steering is not None and bool(steering.sources)
         self._hooks = TraceHooks(self._family, self.controller, shares, self._pass)
-        several = len({layer.heads for layer in self._hooks.layers.values()}) > 1
+        several = len({*map(heads_of, self._hooks.layers.values())}) > 1
         if several and "head" in spec.keep and "layer" not in spec.keep:
             keep = [axis for axis in AXES if axis in {"layer", *spec.keep}]
             raise ArgumentError(
