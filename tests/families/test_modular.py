@@ -15,7 +15,7 @@ from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 import heedmap as hm
 from families.checking import check
 from families.models import ALONE, TABLE, Processor, flux2_parts, language, picture, sharpened
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, ModelError
 
 BLOCKS = {
     "sdxl": "StableDiffusionXLAutoBlocks",
@@ -136,6 +136,8 @@ def test_a_modular_folder_is_used_as_any_other(load, tmp_path):
     """It is loaded, generates, locates and edits; a run keeps the settings of its guider."""
     made = modular(load("sd3"), BLOCKS["sd3"], guider=ClassifierFreeGuidance(3.0))
     made.save_pretrained(str(tmp_path / "model"), overwrite_modular_index=True)
+    with pytest.raises(ModelError, match="load_components"):
+        hm.trace(diffusers.ModularPipeline.from_pretrained(tmp_path / "model"))
     pipe = hm.load(tmp_path / "model")
     call = {"seed": 1, "steps": 2, "size": (48, 80), "max_sequence_length": 12}
     run = hm.generate(pipe, "a red dog", negative="at", **call)

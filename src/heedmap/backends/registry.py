@@ -142,6 +142,10 @@ def family_of(pipe: Any) -> Family:
         if family.serves():
             return family
     model = getattr(pipe, "unet", None) or getattr(pipe, "transformer", None)
+    if model is None and is_modular(pipe):
+        raise ModelError(
+            f"{type(pipe).__name__} has no denoiser yet: call pipe.load_components() first"
+        )
     raise _unreadable(type(pipe).__name__, type(model).__name__)
 
 
