@@ -228,24 +228,23 @@ def tokenizer(model: str | Path | None = None) -> Any:
 
 def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
     """Return the words and tokens of a prompt as a model reads it, without loading its weights."""
-    from heedmap.backends.registry import family_named
-
     where = _source(model)
     index = _index(where)
-    if _is_modular(index):
-        pipe: Any = outline(model)
-        return family_named(index)(pipe).whole_table(prompt, {})
-    if "unet" in index:
+    if "unet" in index and not _is_modular(index):
         return tokenize(prompt, tokenizer(model))
     # Other pipelines change a text before they tokenize it: load one without its large parts.
     with silence_logs(), _explained(where):
         from diffusers import DiffusionPipeline
 
+        from heedmap.backends.registry import family_named
+
         family = family_named(index)
+        if _is_modular(index):
+            return family(outline(model)).whole_table(prompt, {})
         parts = _empty_parts(index, "tokenizer")
         for name in family.needed_parts:
             parts[name] = _part_outline(index, name, where)
-        pipe = DiffusionPipeline.from_pretrained(str(where), **parts)
+        pipe: Any = DiffusionPipeline.from_pretrained(str(where), **parts)
     return family(pipe).whole_table(prompt, {})
 
 
