@@ -143,6 +143,7 @@ def layer_shapes(
         positions = math.prod(grid)
         query = (positions, layer.inner_dim)
         layout = family.layout(1, tokens, positions)
+        channels = getattr(layer, "query_dim", layer.inner_dim)
         width = getattr(layer, "inner_kv_dim", layer.inner_dim)
         keys = (positions + layout.padding, width)
         result.append(
@@ -151,12 +152,12 @@ def layer_shapes(
                 grid=grid,
                 heads=layer.heads,
                 scale=getattr(layer, "scale", (layer.inner_dim // layer.heads) ** -0.5),
-                hidden=(positions, layer.query_dim),
-                text=(tokens, _text_width(layer)),
+                hidden=(positions, channels),
+                text=(tokens, _text_width(layer, channels)),
                 query=query,
                 key=(tokens, width),
                 scores=(positions, tokens + keys[0] * layout.joint),
-                output=(positions, layer.out_dim),
+                output=(positions, getattr(layer, "out_dim", channels)),
                 masked=masked,
                 image_key=keys if layout.joint else None,
                 projected=projection_of(layer) is not None,
@@ -166,9 +167,9 @@ def layer_shapes(
     return tuple(result)
 
 
-def _text_width(layer: Any) -> int:
-    """Return the channels of the text; of the model where it was joined with the image before."""
-    width = getattr(layer, "cross_attention_dim", layer.query_dim)
+def _text_width(layer: Any, channels: int) -> int:
+    """Return the channels of the text; those of the image where both were joined before."""
+    width = getattr(layer, "cross_attention_dim", channels)
     return getattr(layer, "added_kv_proj_dim", None) or width
 
 

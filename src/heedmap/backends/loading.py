@@ -218,7 +218,7 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
         from heedmap.backends.registry import family_named
 
         family = family_named(index)
-        parts = _empty_parts(index, "tokenizer")
+        parts = _empty_parts(index, ("tokenizer", "processor"))
         for name in family.needed_parts:
             parts[name] = _part_outline(index, name, where)
         pipe: Any = DiffusionPipeline.from_pretrained(str(where), **parts)

@@ -113,7 +113,7 @@ class EncodingCall:
         with ExitStack() as stack:
             for names in self.family.sequences:
                 for name in names:
-                    tokenizer = getattr(pipe, name, None)
+                    tokenizer = self.family.tokenizer(name)
                     part = name.replace("tokenizer", "text_encoder")
                     encoder = getattr(pipe, part, None)
                     if tokenizer is None or encoder is None:
@@ -218,7 +218,8 @@ def _check_ids(
         first = family.table(record.first, text, call)
         is_read = is_read and table.words == first.words
         places = family.axis_places(len(row), arguments)
-        is_read = is_read and _is_read(family, table, [row[place] for place in places])
+        axis = [row[place] for place in places if row[place] not in family.off_axis]
+        is_read = is_read and _is_read(family, table, axis)
     if not is_read:
         raise TraceError(
             f"a text encoder read other tokens than those of {quoted(list(texts))}: pass a plain "
@@ -236,7 +237,8 @@ def _is_read(
     tokens = [token.id for token in table.tokens]
     if family.pads_to_longest:
         tokens = [token.id for token in table.tokens if token.kind != "pad"]
-        first = len(ids) - len(tokens) if family.pads_to_longest == "left" else 0
+        side = family.encoder_padding or family.pads_to_longest
+        first = len(ids) - len(tokens) if side == "left" else 0
         ids = ids[first : first + len(tokens)]
     return tokens == ids
 
