@@ -34,6 +34,7 @@ from diffusers import (
     LongCatImageTransformer2DModel,
     Lumina2Transformer2DModel,
     OvisImageTransformer2DModel,
+    QwenImage21Transformer2DModel,
     QwenImageTransformer2DModel,
     SD3Transformer2DModel,
     ZImageTransformer2DModel,
@@ -271,8 +272,11 @@ def confined(
 # --- any layer, also where text and image share a softmax ---------------------------------------
 
 SEQUENCES = (ZImageTransformer2DModel, Lumina2Transformer2DModel)
+APART = (QwenImage21Transformer2DModel,)
+"""Those whose image attends in an attention of its own, the last of a layer."""
 JOINT = (
     *SEQUENCES,
+    *APART,
     SD3Transformer2DModel,
     FluxTransformer2DModel,
     Krea2Transformer2DModel,
@@ -296,15 +300,15 @@ def registers(model: nn.Module) -> int:
 
 
 class Kernel(TorchFunctionMode):
-    """The first attention that torch is asked for: its arguments by name, and its output."""
+    """The first attention that torch is asked for, or the last: its arguments, and its output."""
 
-    def __init__(self):
+    def __init__(self, last: bool = False):
         super().__init__()
-        self.given = None
+        self.given, self.last = None, last
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         output = func(*args, **(kwargs or {}))
-        if func is scaled_dot_product_attention and self.given is None:
+        if func is scaled_dot_product_attention and (self.last or self.given is None):
             self.given = {
                 **dict(zip(PARTS, args, strict=False)),
                 **(kwargs or {}),
@@ -410,6 +414,16 @@ def row_orders(model, args, kwargs) -> tuple:
     )
 
 
+def spread_text(slots: Tensor, positions: int) -> tuple[int, list[Tensor]]:
+    """Of a text with reference images in it, and the image behind: its tokens, and an order.
+
+    The order is that of text, image and references. A slot is of four positions of an image.
+    """
+    slots = slots.repeat_interleave(1 + 3 * slots)
+    text, images = (~slots).nonzero().flatten(), slots.nonzero().flatten()
+    return len(text), [*text, *images.roll(positions)]
+
+
 def align(x: Tensor, orders: Sequence[Sequence[int]], dim: int = 0) -> Tensor:
     pairs = zip(x, orders, strict=True)  # of each row and its order
     return torch.stack([row.index_select(dim, torch.tensor(order)) for row, order in pairs])
@@ -424,7 +438,8 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
     """
     model, tokens, passes, computed = denoiser(pipe), [0], [-1], set()
     image = [None]  # the number of the image's positions, where reference images may follow
-    is_joint, sequence = isinstance(model, JOINT), []
+    is_joint, is_apart = isinstance(model, JOINT), isinstance(model, APART)
+    sequence, spread = [], []  # of the text, the image and reference images
     single = ("single_", "layers.", *["transformer_blocks"] * hasattr(model, "text_fusion"))
 
     def begin(_, args, kwargs):
@@ -434,6 +449,8 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
             text = None if sequence else kwargs["encoder_hidden_states"]
             tokens[0] = max(sequence[0]) if sequence else text.shape[1] + registers(model)
             image[0] = own_positions(kwargs)
+        if is_apart:
+            tokens[0], spread[:] = spread_text(kwargs["img_mask"][0], image[0])
 
     @torch.no_grad()
     def after(name, layer, args, kwargs, output):
@@ -441,7 +458,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
             return
         text = kwargs.get("encoder_hidden_states", args[1] if len(args) > 1 else None)
         text = None if text is kwargs.get("hidden_states") else text  # Lumina 2 gives both twice
-        is_single = is_joint and name.startswith(single)
+        is_single = is_apart or (is_joint and name.startswith(single))
         count = tokens[0] if is_single or (is_joint and text is not None) else 0
         if text is None and not is_single and not alone:
             computed.discard(layer)
@@ -449,7 +466,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         processor = _plain(layer)
         taken = inspect.signature(processor.__call__).parameters
         given = {key: value for key, value in kwargs.items() if key in taken}
-        with Kernel() as call:
+        with Kernel(is_apart) as call:
             plain = processor(layer, *args, **given)
         gate = layer.to_gate(args[0]).sigmoid()[:, count:] if hasattr(layer, "to_gate") else 1.0
         computed.discard(layer)
@@ -461,7 +478,10 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         if orders:
             query, key, value = (align(part, orders, 1) for part in (query, key, value))
             mask = mask if mask is None else align(mask, orders, 2)
-        if count:
+        if is_apart:
+            key, value = key[:, :, spread], value[:, :, spread]
+            mask = mask if mask is None else mask[..., spread]
+        elif count:
             last = isinstance(model, SD3Transformer2DModel)  # there the text follows the image
             order = torch.arange(key.shape[2]).roll(count if last else 0)
             own = order[count:][:positions]
@@ -472,6 +492,8 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
                 mask = mask[..., own, :] if mask.shape[-2] > 1 else mask
 
         def parts(output):
+            if is_apart:
+                return output[:, -query.shape[2] :], None
             if is_single:
                 output = align(output, orders) if orders else output
                 output = output[:, count:], output[:, :count]
@@ -526,7 +548,7 @@ def own_positions(given) -> int | None:
         return int((numbers == numbers.min()).sum())
     if given.get("img_shapes") is not None:
         shapes = given["img_shapes"][0]
-        _, h, w = shapes if isinstance(shapes, tuple) else shapes[0]
+        _, h, w = shapes if isinstance(shapes, tuple) else shapes[-1 if "img_mask" in given else 0]
         return h * w
     return None
 
@@ -737,6 +759,8 @@ def project(double, states):
     """The text states as the first block is given them."""
     if isinstance(double, (*SEQUENCES, Krea2Transformer2DModel)):
         return states
+    if isinstance(double, APART):
+        return double.txt_in(states)
     if hasattr(double, "txt_in"):
         return double.txt_in(double.txt_norm(states))
     if hasattr(double, "context_embedder_norm"):
@@ -760,7 +784,10 @@ def row_in_float64(given, row):
         value = value[[row]] if len(value) == rows else value
         return value.double() if value.is_floating_point() else value
 
-    return {name: double(value) for name, value in given.items()}
+    made = {name: double(value) for name, value in given.items()}
+    if "modulation" in made:  # whose last row is of the text of all rows
+        made["modulation"] = made["modulation"][[row, -1]]
+    return made
 
 
 def replace_text(given, concepts, tokens, family):
@@ -772,6 +799,12 @@ def replace_text(given, concepts, tokens, family):
     else:
         given["encoder_hidden_states"] = concepts
     given |= {name: None for name in given if "mask" in name}
+    if family == "qwen21":  # the text's tokens see those before them, by the masks of a prefill
+        given |= {"hidden_states": concepts, "segments": [(0, count, True)]}
+        given |= {"modulation": given["modulation"][-1:], "kv_cache_mode": None}
+        given |= {"layer_cache": None, "key_valid": None}
+        # At place 0, they are not rotated.
+        return given | {"rotary_emb": torch.ones_like(given["rotary_emb"][:1])}
     if "joint_attention_kwargs" in given:
         given["joint_attention_kwargs"] = {}
     if family == "qwen":
@@ -805,7 +838,7 @@ def joint_concepts(pipe, family, calls, texts, states, places, row, positions):
             concepts, last = project(double, states.double()), number
         tokens, count = texts[number].shape[1], concepts.shape[1]
         given = row_in_float64(given, row)
-        with Kernel() as prompt:
+        with Kernel(isinstance(double, APART)) as prompt:
             double.get_submodule(name)(**given)
         with Kernel() as own:
             after = double.get_submodule(name)(**replace_text(given, concepts, tokens, family))
@@ -816,6 +849,8 @@ def joint_concepts(pipe, family, calls, texts, states, places, row, positions):
         image, theirs = slice(tokens, tokens + positions), slice(count)
         if family in ("sd3", "sd35"):  # the text follows the image
             image, theirs = slice(-tokens), slice(-count, None)
+        if isinstance(double, APART):
+            image = slice(positions)
         query, key = prompt.given["query"][:, :, image], prompt.given["key"]
         both = torch.cat([key, own.given["key"][:, :, theirs]], dim=2)
         scores = query @ both.mT * query.shape[-1] ** -0.5

@@ -20,6 +20,7 @@ from diffusers import (
     AutoencoderKL,
     AutoencoderKLFlux2,
     AutoencoderKLQwenImage,
+    AutoencoderKLQwenImage21,
     AutoencoderKLWan,
     BriaFiboPipeline,
     BriaFiboTransformer2DModel,
@@ -54,6 +55,8 @@ from diffusers import (
     OvisImagePipeline,
     OvisImageTransformer2DModel,
     PixArtAlphaPipeline,
+    QwenImage21Pipeline,
+    QwenImage21Transformer2DModel,
     QwenImageEditPipeline,
     QwenImagePipeline,
     QwenImageTransformer2DModel,
@@ -108,7 +111,9 @@ from transformers import (
     Qwen3ForCausalLM,
     Qwen3Model,
     Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
     Qwen3VLModel,
+    Qwen3VLProcessor,
     SmolLM3Config,
     SmolLM3ForCausalLM,
     T5Config,
@@ -620,15 +625,23 @@ def language(width: int, layers: int, **more) -> dict[str, object]:
     } | more  # fmt: skip
 
 
+MROPE = {"mrope_section": [1, 1, 2], "rope_type": "default", "rope_theta": 1e6}
+VISION = {
+    "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16,
+}  # fmt: skip
+MARKS = [f"<|{name}|>" for name in ("vision_start", "vision_end", "image_pad", "video_pad")]
+QWEN = {
+    "num_layers": 3,  # 60; 32
+    "attention_head_dim": 16,  # 128
+    "num_attention_heads": 3,  # 24; 32
+    "axes_dims_rope": (4, 4, 8),  # (16, 56, 56)
+}
+
+
 def qwen_vl() -> Qwen2_5_VLForConditionalGeneration:
     """Qwen/Qwen2.5-VL-7B-Instruct."""
-    rope = {"mrope_section": [1, 1, 2], "rope_type": "default", "rope_theta": 1e6}
-    vision = {
-        "depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2,
-        "out_hidden_size": 16,
-    }  # fmt: skip
     config = Qwen2_5_VLConfig(
-        text_config=language(16, 2, rope_parameters=rope), vision_config=vision
+        text_config=language(16, 2, rope_parameters=MROPE), vision_config=VISION
     )
     return Qwen2_5_VLForConditionalGeneration(config).eval()
 
@@ -639,11 +652,8 @@ def qwen(kind=QwenImagePipeline) -> DiffusionPipeline:
     transformer = QwenImageTransformer2DModel(
         in_channels=16,  # 64
         out_channels=4,  # 16
-        num_layers=3,  # 60
-        attention_head_dim=16,  # 128
-        num_attention_heads=3,  # 24
         joint_attention_dim=16,  # 3584
-        axes_dims_rope=(4, 4, 8),  # (16, 56, 56)
+        **QWEN,
     )
     autoencoder = AutoencoderKLQwenImage(
         base_dim=4, z_dim=4, num_res_blocks=1,  # 96, 16, 2
@@ -670,10 +680,9 @@ class Seeing(Qwen2VLProcessor):
 
 def qwen_edit(kind=QwenImageEditPipeline) -> DiffusionPipeline:
     """Qwen/Qwen-Image-Edit: it reads the image, too, here of a 64th of the pixels."""
-    marks = [f"<|{name}|>" for name in ("vision_start", "vision_end", "image_pad", "video_pad")]
-    parts, words = qwen().components, letter_qwen(*marks)
+    parts, words = qwen().components, letter_qwen(*MARKS)
     config = parts["text_encoder"].config
-    config.image_token_id = words.convert_tokens_to_ids(marks[2])
+    config.image_token_id = words.convert_tokens_to_ids(MARKS[2])
     config.text_config.vocab_size = len(words)
     torch.manual_seed(14)
     parts |= {
@@ -684,6 +693,39 @@ def qwen_edit(kind=QwenImageEditPipeline) -> DiffusionPipeline:
     pipe = kind(**parts)
     pipe.set_progress_bar_config(disable=True)
     return pipe
+
+
+class Seeing3(Seeing, Qwen3VLProcessor):
+    """That of Qwen 3."""
+
+
+SYSTEM = "<|im_start|>system\n{{ messages[0].content[0].text }}<|im_end|>\n"
+
+
+def qwen21() -> DiffusionPipeline:
+    """Qwen/Qwen-Image-2.1: its images have an alpha."""
+    words = letter_qwen(*MARKS)
+    torch.manual_seed(15)
+    transformer = QwenImage21Transformer2DModel(
+        in_channels=4, out_channels=4, context_in_dim=16, **QWEN  # 64, 64, 4096
+    )  # fmt: skip
+    autoencoder = AutoencoderKLQwenImage21(
+        base_dim=4, decoder_base_dim=4, z_dim=4, num_res_blocks=1, dim_mult=[1] * 5,  # 96, 144, 64
+        latents_mean=[-0.7, 0.5, 0.1, -0.2], latents_std=[2.8, 1.4, 2.3, 1.6],
+    )  # fmt: skip
+    config = Qwen3VLConfig(
+        text_config=language(16, 2, rope_parameters=MROPE, vocab_size=len(words)),
+        vision_config=VISION | {"num_position_embeddings": 16, "deepstack_visual_indexes": [0]},
+        image_token_id=words.convert_tokens_to_ids(MARKS[2]),
+    )
+    seeing = Seeing3(Qwen2VLImageProcessorPil(patch_size=16, min_pixels=1024), words, SYSTEM)
+    return QwenImage21Pipeline(
+        transformer=sharpened(transformer),
+        scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0, use_dynamic_shifting=True),
+        vae=autoencoder.eval(),
+        text_encoder=Qwen3VLForConditionalGeneration(config).eval(),
+        processor=seeing,
+    )
 
 
 def read_smaller(module, calculate: Callable) -> None:
@@ -1081,12 +1123,15 @@ LATENT = [(12, 16), (6, 8), (3, 4)]
 CLIP_T5 = (2, 3, 4, 79, 80, 81)
 
 
-def joint(make, layout: tuple[str, ...] | str, length: int | None, **cells: Any) -> Family:
-    """The row of a family whose text and image share one softmax, at 48×80 pixels."""
+def joint(
+    make, layout: tuple[str, ...] | str, length: int | None, size=(48, 80), **cells: Any
+) -> Family:
+    """The row of a family whose text and image share one softmax, with cells of 16 pixels."""
     call = {"max_sequence_length": length} if length else {}
     call |= cells.pop("call", {})
     cells = {"repeats": 2, **cells}
-    return Family(make, [(5, 3)], layout, call, size=(48, 80), is_joint=True, **cells)
+    grid = (size[1] // 16, size[0] // 16)
+    return Family(make, [grid], layout, call, size=size, is_joint=True, **cells)
 
 
 TRUE = {"true_cfg_scale": 3.0}
@@ -1163,6 +1208,11 @@ TABLE: dict[str, Family] = {
         qwen_edit, APART, 12, call=TRUE | {"image": picture(160, 96)}, red=(163, 164), repeats=1,
         masks_padding=True,
     ),
+    "qwen21": joint(qwen21, APART, None, (64, 96), call=TRUE, red=(5, 6), masks_padding=True),
+    "qwen21_images": joint(
+        qwen21, APART, None, (64, 96), call=TRUE | SEVERAL | {"output_resolution": 64},
+        red=(26, 27), masks_padding=True,
+    ),
     "ovis": joint(ovis, APART, 24, call=SCALE, red=(2, 3)),
     "longcat": joint(
         longcat, APART, None, call=SCALE | {"enable_prompt_rewrite": False}, red=(1, 2)
@@ -1174,5 +1224,5 @@ TABLE: dict[str, Family] = {
 }  # fmt: skip
 FAMILIES = {name: row.make for name, row in TABLE.items() if not row.is_joint}
 FAMILIES |= {"short": short, "least": least}
-UNSAVED = ("dev2", "dev2_image", "qwen_edit")
+UNSAVED = ("dev2", "dev2_image", "qwen_edit", "qwen21_images")
 JOINT = {name: row.make for name, row in TABLE.items() if row.is_joint and name not in UNSAVED}

@@ -150,7 +150,8 @@ def test_texts_of_a_list_are_told_apart(load):
     check(pipe, lambda: paint(pipe, **more), prompts, [GUIDED[::-1], ALONE])
 
 
-OWN = ("qwen_edit", "lumina2")  # whose branches differ by an image or a system prompt
+# Whose branches differ by an image, a system prompt, or any word.
+OWN = ("qwen_edit", "qwen21", "qwen21_images", "lumina2")
 ALIKE = {  # texts that differ past the limit alone, and none
     "equal": (PROMPT, PROMPT),
     "empty": ("", ""),
@@ -164,6 +165,8 @@ ALIKE = {  # texts that differ past the limit alone, and none
     [
         *[(family, texts) for family in NEGATED for texts in ALIKE if family not in OWN],
         ("qwen_edit", "equal"),  # which reads all of a text
+        ("qwen21", "equal"),
+        ("qwen21", "empty"),
         ("klein", "empty"),
     ],
 )

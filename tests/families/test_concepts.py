@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from itertools import chain
+from math import prod
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_concepts_with_prompt_embeds_are_read_with_their_label(load):
 # --- text and image in one softmax ---
 
 SOUGHT = ["sky", "at sea"]
-UNREAD = ("schnell", "qwen_edit", "fibo")
+UNREAD = ("schnell", "qwen_edit", "qwen21_images", "fibo")
 
 
 def unguided(family, **more):
@@ -80,7 +81,8 @@ def unguided(family, **more):
     call = lengthened(TABLE[family].call, 16)
     off = float(family not in ("zimage", "krea"))
     call |= {name: off for name in call if name.endswith("scale")}
-    return call | {"width": 48, "height": 80} | more
+    wide, high = TABLE[family].size
+    return call | {"width": wide, "height": high} | more
 
 
 def regional(tokens: int, positions: int) -> dict[str, torch.Tensor]:
@@ -124,7 +126,10 @@ def test_concepts_have_their_share_beside_the_prompt_and_the_similarity_of_outpu
         tokens = sorted({*chain(*own)})
         places = [[*map(tokens.index, one)] for one in own]
         states = read[[image]][:, tokens]
-        expected, similar = joint_concepts(pipe, family, calls, texts, states, places, image, 15)
+        positions = prod(TABLE[family].grids[0])
+        expected, similar = joint_concepts(
+            pipe, family, calls, texts, states, places, image, positions
+        )
         assert [word.text for word in recording.table.words] == SOUGHT
         for layer, array in zip(recording.layers, recording.arrays, strict=True):
             np.testing.assert_allclose(array, expected[layer.name], atol=1e-5)

@@ -192,14 +192,14 @@ def test_an_edit_keeps_the_image_of_an_ip_adapter(adapted):
 
 # --- rules where text and image share a softmax: they act on whole rows, or on the text ---
 
-BOX = (0, 0, 32, 48)  # of 48×80 pixels, 16 pixels a cell
-INSIDE = torch.zeros(5, 3, dtype=torch.bool)
-INSIDE[:3, :2] = True
+BOX = (0, 0, 32, 48)  # 16 pixels a cell
 
 
-def confine(p, tokens, strength):
+def confine(p, tokens, strength, grid):
     """Hide tokens outside of the box, and raise their scores inside."""
-    column = torch.where(INSIDE.flatten(), strength, -torch.inf).double()
+    inside = torch.zeros(grid, dtype=torch.bool)
+    inside[:3, :2] = True
+    column = torch.where(inside.flatten(), strength, -torch.inf).double()
     bias = torch.zeros(p.shape[-2:]).double()
     bias[:, list(tokens)] = column[:, None]
     return (p.log() + bias).softmax(-1)
@@ -221,7 +221,7 @@ def test_rules_of_a_joint_softmax_equal_the_definition(load, family):
     def rule(p, number, count):
         step = number // 2 if row.layout == models.APART else number
         if step == 0:
-            p = confine(confine(p, row.red, 1.5), tail, 0.0)
+            p = confine(confine(p, row.red, 1.5, *row.grids), tail, 0.0, *row.grids)
         p = weigh(row.red, 4)(p, number, count)
         p = p / p.abs().sum(-1, keepdim=True)
         return torch.cat([p[..., :count].flip(-1), p[..., count:]], dim=-1)

@@ -123,15 +123,17 @@ def test_locate_passes_a_control_image_on(load):
 @pytest.mark.parametrize("family", sorted({*models.JOINT, "dev2"} - {"fibo", "longcat"}))
 def test_latents_are_unpacked_and_packed(load, family):
     pipe, seen, row = load(family), [], TABLE[family]
-    assert unit(pipe) == 16 and default_size(pipe) == (64, 64)
-    hm.generate(pipe, "at", preview=seen.append, **row.options(size=(64, 48)))
+    cell = 1 + (family == "qwen21")  # which packs no cells, and draws an even number of them
+    assert unit(pipe) == 16 * cell and default_size(pipe) == (64, 64)
+    hm.generate(pipe, "at", preview=seen.append, **row.options(size=(64 * cell, 48 * cell)))
     assert [tuple(latents.shape) for latents in seen] == [(1, 4, 6, 8)] * 2
     if not hasattr(pipe, "_pack_latents"):
         return
     latents = torch.randn(2, 4, 6, 10)
     packed = family_of(pipe).pack(latents)
-    assert packed.shape == (2, 15, 16)
-    assert torch.equal(packed[1, 7].view(4, 2, 2), latents[1, :, 2:4, 4:6])  # row 1, column 2
+    if cell == 1:
+        assert packed.shape == (2, 15, 16)
+        assert torch.equal(packed[1, 7].view(4, 2, 2), latents[1, :, 2:4, 4:6])  # row 1, column 2
     assert torch.equal(family_of(pipe).unpack(packed, (6, 10)), latents)
 
 

@@ -20,6 +20,7 @@ from diffusers.models.attention_processor import (
     JointAttnProcessor2_0,
 )
 from diffusers.models.transformers.transformer_flux import FluxAttnProcessor
+from diffusers.models.transformers.transformer_qwenimage21 import QwenImage21FlexAttnProcessor
 from oracle import assert_probabilities, denoiser, reference
 
 import heedmap as hm
@@ -123,6 +124,16 @@ def test_a_native_backend_leaves_maps_exact(load):
         check_family(pipe, "flux", PROMPT)
     finally:
         _AttentionBackendRegistry.set_active_backend(AttentionBackendName.NATIVE)  # of all models
+
+
+def test_qwen_image_21_needs_no_cache_and_no_flex_attention(load):
+    pipe = load("qwen21")
+    check_family(pipe, "qwen21", PROMPT, use_kv_cache=False)
+    pipe.transformer.set_attn_processor(QwenImage21FlexAttnProcessor())
+    passes = count_passes(pipe)
+    with pytest.raises(TraceError, match="flex"):
+        hm.generate(pipe, PROMPT, seed=1)
+    assert not passes
 
 
 @pytest.mark.parametrize("way", ["active", "of the layers"])

@@ -39,6 +39,7 @@ READERS = {  # the methods by which encoders read a prompt
     "dev2": "_get_mistral_3_small_prompt_embeds",
     "ovis": "_get_ovis_prompt_embeds",
     "qwen": "_get_qwen_prompt_embeds",
+    "qwen21": "_get_qwen_prompt_embeds",
     "zimage": "_encode_prompt",
     "krea": "get_text_hidden_states",
     "lumina2": "_get_gemma_prompt_embeds",
@@ -218,7 +219,8 @@ def test_the_template_and_the_padding_stand_around_the_words(load):
 
 
 @pytest.mark.parametrize(
-    "family", ["cogview4", "fibo", "longcat", "ovis", "qwen", "klein", "krea", "dev2", "zimage"]
+    "family",
+    ["cogview4", "fibo", "longcat", "ovis", "qwen", "qwen21", "klein", "krea", "dev2", "zimage"],
 )
 def test_a_prompt_with_words_of_the_template_is_found_in_its_place(load, family):
     pipe, more = load(family), lengthened(TABLE[family].arguments(steps=1), 20)

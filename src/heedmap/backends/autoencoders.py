@@ -50,7 +50,7 @@ def _tiled(values: Tensor, like: Tensor) -> Tensor:
 
 
 def pictures_of(vae: Any, latents: Tensor) -> Tensor:
-    """Decode latents of an autoencoder to images (B, 3, H, W), 0 to 1."""
+    """Decode latents of an autoencoder to images (B, 3, H, W), 0 to 1, without transparency."""
     with _upcast(vae):
         latents = latents.to(vae.dtype)
         if hasattr(vae.config, _OF_FRAMES):
@@ -58,7 +58,7 @@ def pictures_of(vae: Any, latents: Tensor) -> Tensor:
         pixels = vae.decode(latents).sample
         if pixels.ndim == 5:
             pixels = pixels.squeeze(2)
-        return pixels.float().cpu() / 2 + 0.5
+        return pixels[:, :3].float().cpu() / 2 + 0.5
 
 
 def latents_of(
@@ -66,9 +66,14 @@ def latents_of(
     pixels: Tensor,
     device: torch.device | None = None,
 ) -> Tensor:
-    """Encode images (B, 3, H, W), 0 to 1, to latents of an autoencoder, on a device if given."""
+    """Encode images (B, 3, H, W), 0 to 1, to latents of an autoencoder, on a device if given.
+
+    They are opaque where the autoencoder codes transparency, too.
+    """
     with _upcast(vae):
         pixels = (pixels * 2 - 1).to(device or vae.device, vae.dtype)
+        if getattr(vae.config, "in_channels", 3) == 4:  # colours and opacity
+            pixels = pad(pixels, (0, 0, 0, 0, 0, 1), value=1.0)
         if hasattr(vae.config, _OF_FRAMES):
             return vae.encode(pixels.unsqueeze(2)).latent_dist.mode().squeeze(2)
         encoded = vae.encode(pixels)

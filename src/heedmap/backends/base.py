@@ -2,7 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, update_wrapper
 from traceback import walk_stack
@@ -54,6 +54,7 @@ class Family(ABC):
             a batch has one prompt, and a list of images is of reference images.
         reads_images: whether the pipelines also draw from a text alone where they take reference
             images.
+        maps_references: whether reference images have queries, and so maps of their own.
         needs_image: whether the pipelines draw beside an image of the user's alone.
         masks_padding: whether a mask hides the padding of a prompt from the image.
         is_joint: whether text and image are keys of one softmax.
@@ -64,6 +65,7 @@ class Family(ABC):
             "text_encoder_2".
         pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
             "" where they are not.
+        encoder_padding: that side where the text encoder reads them, if it is another.
         pads_branches_alike: whether they are padded to the longest of the negative prompts, too.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         runs_negative_apart: whether a pass of its own runs on it.
@@ -87,12 +89,14 @@ class Family(ABC):
     older_names: tuple[str, ...] = ()
     quirks: ClassVar[Mapping[str, str]] = {}
     reads_images = False
+    maps_references = True
     needs_image = False
     masks_padding = False
     is_joint = False
     windows: Mapping[EditPurpose | None, tuple[float, float]] = DEFAULT_WINDOWS
     sequences: tuple[tuple[str, ...], ...] = (("tokenizer", "tokenizer_2"),)
     pads_to_longest: Literal["", "left", "right"] = ""
+    encoder_padding: Literal["", "left", "right"] = ""
     pads_branches_alike = False
     encodes_negative_apart = False
     runs_negative_apart = False
@@ -294,6 +298,11 @@ class Family(ABC):
         """Return the places on the K axis, among the `count` that a text encoder reads."""
         return range(count)
 
+    @property
+    def off_axis(self) -> Collection[int]:
+        """The ids of tokens that a text encoder reads and that are not on the K axis."""
+        return ()
+
     def table(
         self,
         tokenizer: Any,
@@ -401,6 +410,11 @@ class Family(ABC):
     def longest_side(self) -> int:
         """The longest side of an image, in pixels."""
         return MAX_SIDE
+
+    @property
+    def unit(self) -> int:
+        """The divisor of both sides of an image, in pixels."""
+        return self.cell_side * self.latent_multiple
 
     @property
     def cell_side(self) -> int:

@@ -178,8 +178,10 @@ def layer_shapes(
 
 
 def _channels(layer: Any, name: str) -> int:
-    """Return a number of a layer's channels; `hidden_size` if it has that for all of them."""
-    return layer.hidden_size if hasattr(layer, "hidden_size") else getattr(layer, name)
+    """Return a number of a layer's channels; some have one number for all of them."""
+    if hasattr(layer, "hidden_size"):
+        return layer.hidden_size
+    return getattr(layer, name, layer.inner_dim)
 
 
 def _text_width(layer: Any) -> int:

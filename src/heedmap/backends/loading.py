@@ -241,7 +241,9 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
         family = family_named(index)
         if _is_modular(index):
             return family(outline(model)).whole_table(prompt, {})
-        parts = _empty_parts(index, "tokenizer")
+        has_tokenizer = any(name.startswith("tokenizer") for name in index)
+        kept = "tokenizer" if has_tokenizer else "processor"
+        parts = _empty_parts(index, kept)
         for name in family.needed_parts:
             parts[name] = _part_outline(index, name, where)
         pipe: Any = DiffusionPipeline.from_pretrained(str(where), **parts)

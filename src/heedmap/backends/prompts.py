@@ -228,7 +228,8 @@ def _check_ids(
         first = family.table(record.first, text, call)
         is_read = is_read and table.words == first.words
         places = family.axis_places(len(row), arguments)
-        is_read = is_read and _is_read(family, table, [row[place] for place in places])
+        axis = [row[place] for place in places if row[place] not in family.off_axis]
+        is_read = is_read and _is_read(family, table, axis)
     if not is_read:
         raise TraceError(
             f"a text encoder read other tokens than those of {quoted(list(texts))}: pass a plain "
@@ -246,7 +247,8 @@ def _is_read(
     tokens = [token.id for token in table.tokens]
     if family.pads_to_longest:
         tokens = [token.id for token in table.tokens if token.kind != "pad"]
-        first = len(ids) - len(tokens) if family.pads_to_longest == "left" else 0
+        side = family.encoder_padding or family.pads_to_longest
+        first = len(ids) - len(tokens) if side == "left" else 0
         ids = ids[first : first + len(tokens)]
     return tokens == ids
 

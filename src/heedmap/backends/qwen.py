@@ -68,13 +68,18 @@ class QwenImage(PackedFamily):
         one = super().with_text(arguments, text, row, positions)
         return one | {"image_rotary_emb": (image, places[:1].expand(text.shape[1], -1))}
 
+    @property
+    def start_index(self) -> int:
+        """The number of the template's first tokens, which the pipeline drops."""
+        return self.encoder.prompt_template_encode_start_idx
+
     def axis_places(
         self,
         count: int,
         arguments: Arguments,
     ) -> Sequence[int]:
         """Return the places after those that are dropped."""
-        return range(self.encoder.prompt_template_encode_start_idx, count)
+        return range(self.start_index, count)
 
     def table(
         self,
@@ -89,7 +94,7 @@ class QwenImage(PackedFamily):
             tokenizer,
             before=before,
             after=after,
-            limit=self.limit(arguments) + self.encoder.prompt_template_encode_start_idx,
+            limit=self.limit(arguments) + self.start_index,
             padding=False,
         )
         return arrange(table, self.axis_places(len(table.tokens), arguments))
@@ -135,7 +140,7 @@ class QwenImageEdit(QwenImage):
         tokenizer: Any = None,
     ) -> int:
         """Return the number of tokens that a table has at most; the pipelines cut no prompt."""
-        return MAX_TOKENS - self.encoder.prompt_template_encode_start_idx
+        return MAX_TOKENS - self.start_index
 
     def encoding_arguments(self, arguments: Arguments) -> Arguments:
         """Return the arguments of a call, with the images at the size that they are read at.
@@ -151,7 +156,7 @@ class QwenImageEdit(QwenImage):
             return arguments
         if not isinstance(image, list) and not self.lists_references:
             return {**arguments, "image": self._resized(image)}
-        images = [self._resized(one) for one in _listed(image)]
+        images = [self._resized(one) for one in as_list(image)]
         return {**arguments, "image": images}
 
     def _resized(self, image: Image.Image) -> Image.Image:
@@ -189,7 +194,7 @@ class QwenImageEdit(QwenImage):
     def template(self, arguments: Arguments) -> tuple[str, str]:
         """Return the texts before and after a prompt, with the tokens of its images."""
         before, after = super().template(arguments)
-        images = _listed(arguments.get("image"))
+        images = as_list(arguments.get("image"))
         texts = [_IMAGE * self._token_count(image) for image in images]
         if self.lists_references:
             for number, text in enumerate(texts, start=1):
@@ -211,7 +216,8 @@ class QwenImageEdit(QwenImage):
         return patches // processor.merge_size**2
 
 
-def _listed(image: Any) -> list[Any]:
+def as_list(image: Any) -> list[Any]:
+    """Return the images that an argument is, if any."""
     if image is None:
         return []
     return image if isinstance(image, list) else [image]

@@ -28,6 +28,7 @@ from heedmap.backends import (
     ovis,
     pixart,
     qwen,
+    qwen21,
     sana,
     sd3,
     unet,
@@ -57,6 +58,7 @@ FAMILIES: tuple[type[Family], ...] = (
     krea2.Krea2,
     qwen.QwenImage,
     qwen.QwenImageEdit,
+    qwen21.QwenImage21,
     cogview4.CogView4,
     aura_flow.AuraFlow,
     zimage.ZImage,
@@ -249,25 +251,25 @@ def control_reads_text(pipe: Any) -> bool:
 # --- the size of its images ---
 
 
-_DEFAULT_CELLS = 128  # of an image of 1024 pixels, where the model does not say
+_DEFAULT_SIDE = 1024  # in pixels, where the model does not say
 
 
 def default_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
     cells = getattr(pipe, "default_sample_size", None)
-    cells = cells or getattr(family.model.config, "sample_size", _DEFAULT_CELLS)
+    side = getattr(pipe, "vae_scale_factor", family.cell_side)
+    default = _DEFAULT_SIDE // side
+    cells = cells or getattr(family.model.config, "sample_size", default)
     if isinstance(cells, int):
         cells = (cells, cells)
     h, w = cells
-    side = getattr(pipe, "vae_scale_factor", family.cell_side)
     return w * side, h * side
 
 
 def unit(pipe: Any) -> int:
     """Return the divisor of both sides of a pipeline's images, in pixels."""
-    family = family_of(pipe)
-    return family.cell_side * family.latent_multiple
+    return family_of(pipe).unit
 
 
 def check_size(pipe: Any, size: object) -> tuple[int, int]:

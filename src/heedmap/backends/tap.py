@@ -224,9 +224,10 @@ class _Tap:
         self.adapted = isinstance(states, tuple)
         text: Tensor | None = states[0] if self.adapted else states
         self.keys = None if text is None else text.shape[1]
+        self.layout = processor.layout or processor.model_pass.layout
         self.reads_text = processor.joint or attn.is_cross_attention
         if processor.joint:  # some blocks join text and image before the layer
-            self.keys = shape[1] + (self.keys or 0)
+            self.keys = self.layout.keys or shape[1] + (self.keys or 0)
         # Another mode around this one may replace the attention (LayerSkip of diffusers does).
         modes = _get_current_function_mode_stack()
         self.overridden = False
@@ -250,7 +251,9 @@ class _Tap:
         """Return `scaled_dot_product_attention` with the edits, and keep its event."""
         processor = self.processor
         kernel = _kernel if processor.looks_up_kernel else _KERNEL
-        if self.fused is not None or self.classic:
+        # The text's queries may attend apart, to fewer keys.
+        is_apart = self.layout.keys not in (None, key.shape[-2])
+        if is_apart or self.fused is not None or self.classic:
             self._check_later(key)
             return kernel(query, key, value, attn_mask, dropout_p, is_causal, **options)
         heads = heads_of(self.attn)
@@ -261,7 +264,7 @@ class _Tap:
                 self._fail("with is_causal")
         self._check_keys(key)
         site = processor.site
-        layout = processor.layout or processor.model_pass.layout
+        layout = self.layout
         editor = processor.editor
         if editor is not None and (processor.joint or not self.reads_text):
             query, key = editor.inputs(site, layout, query, key)
@@ -327,9 +330,11 @@ class _Tap:
         if editor is not None and self.processor.joint:
             self._fail("by get_attention_scores, which an edit cannot change there")
         if editor is not None and not self.reads_text:
-            layout = self.processor.layout or self.processor.model_pass.layout
             query, key = editor.inputs(
-                self.processor.site, layout, self._by_head(query), self._by_head(key)
+                self.processor.site,
+                self.layout,
+                self._by_head(query),
+                self._by_head(key),
             )
             query, key = query.flatten(0, 1), key.flatten(0, 1)
         self.classic.append((query, key, attention_mask))
@@ -373,7 +378,7 @@ class _Tap:
             key=self._by_head(torch.cat(keys)),
             scale=self.attn.scale,
             mask=None if masks[0] is None else self._by_head(torch.cat(masks)),
-            layout=processor.layout or processor.model_pass.layout,
+            layout=self.layout,
             layer=processor.name,
             site=processor.site,
             edited=self.edited,
@@ -567,6 +572,10 @@ def _check_backend(name: str, processor: Any) -> None:
     """
     if not hasattr(processor, "_attention_backend"):  # it does not use the dispatcher
         return
+    if "Flex" in type(processor).__name__:
+        raise TraceError(
+            f"{name} computes attention by flex_attention, which heedmap cannot see: {_DEFAULT}"
+        )
     active, _ = attention_dispatch._AttentionBackendRegistry.get_active_backend()
     backend = AttentionBackendName(processor._attention_backend or active).value
     if processor._parallel_config is not None:

@@ -68,12 +68,17 @@ def decode(data: bytes | str, schema: type[_File], path: str | Path) -> _File:
 
 
 def read_image(path: Path, mode: str = "RGB", *, size: tuple[int, int]) -> Image.Image:
-    """Read a PNG of heedmap's as an image of a mode; RunError if it has another size (W, H)."""
+    """Read a PNG of heedmap's as an image of a mode; RunError if it has another size (W, H).
+
+    One in colours keeps its transparency.
+    """
     image = _open(path, ("PNG",))
     if image.size != size:
         raise RunError(
             f"{path} has the size {image.size}: expected {size}, as in the settings"
         )
+    if image.mode.startswith(mode):  # RGBA, too
+        return image
     return image.convert(mode)
 
 

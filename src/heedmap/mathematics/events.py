@@ -49,12 +49,14 @@ class RowLayout:
 
     Attributes:
         tokens: the text's tokens among the keys.
-        positions: the image's positions among the queries; in joint attention among the keys, too.
+        positions: the image's positions among the queries; in joint attention among the keys, too,
+            unless `keys` says otherwise.
         references: the positions of each reference image, where it stands beside the image.
         image: the number of the image that the row is of.
         branch: "conditional", "negative", or "" if the row reads neither prompt.
         image_span: the image's positions and the padding beside them, which are keys, too; None
             without such padding.
+        keys: the image's positions among the keys, where they are others than among the queries.
     """
 
     tokens: Indices = field(default_factory=_everything)
@@ -63,11 +65,17 @@ class RowLayout:
     image: int = 0
     branch: str = ""
     image_span: Indices | None = None
+    keys: Indices | None = None
+
+    @property
+    def position_keys(self) -> Indices:
+        """The keys of the image's positions, without its padding."""
+        return self.positions if self.keys is None else self.keys
 
     @property
     def image_keys(self) -> Indices:
         """The image's keys, those of its padding included."""
-        return self.positions if self.image_span is None else self.image_span
+        return self.position_keys if self.image_span is None else self.image_span
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +86,15 @@ class Layout:
         rows: the layout of each row of the batch; a single one if it holds for all of them.
         joint: whether text and image share one softmax.
         padding: the number of keys of the image's padding.
+        keys: the number of all keys, where only the image's positions are queries; the text's may
+            be those of another attention of the layer, over fewer keys. None where the queries are
+            those of all keys, or the keys those of the text.
     """
 
     rows: Sequence[RowLayout] = field(default_factory=lambda: (RowLayout(),))
     joint: bool = False
     padding: int = 0
+    keys: int | None = None
 
     def row(self, number: int) -> RowLayout:
         """Return the layout of a row."""

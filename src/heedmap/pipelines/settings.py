@@ -41,8 +41,9 @@ def effective_value(
     the name of an argument (`timesteps` or `sigmas`) that sets the steps, or None for `value`, the
     user's.
     """
+    arguments = {**family_of(pipe).defaults, **(arguments or {})}
     for list_name in STEP_LISTS if name == "steps" else ():
-        steps = (arguments or {}).get(list_name)
+        steps = arguments.get(list_name)
         if steps is not None and hasattr(steps, "__len__"):
             return len(steps), list_name
     if value is not None:

@@ -264,7 +264,7 @@ class Call:
         rows, _, queries, _ = event.query.shape
         keys = event.key.shape[2]
         positions = queries
-        if event.layout.joint:
+        if event.layout.joint and event.layout.keys is None:
             if queries != keys:
                 raise TraceError(
                     f"{type(self.family.pipe).__name__} computes attention of {queries} queries to "

@@ -209,12 +209,14 @@ class AttentionController:
         sources = self._sources(site, layout, query)
         if not sources:
             return query, key
-        shared = query.clone(), key.clone()
-        for part, before in zip(shared, (query, key), strict=True):
-            for row, source in sources.items():
-                image = take(before[source], layout.row(source).positions)
-                put(part[row], layout.row(row).positions, image)
-        return shared
+        queries = query.clone()
+        keys = key.clone()
+        for number, other in sources.items():
+            row = layout.row(number)
+            source = layout.row(other)
+            put(queries[number], row.positions, take(query[other], source.positions))
+            put(keys[number], row.position_keys, take(key[other], source.position_keys))
+        return queries, keys
 
     def _sources(
         self,

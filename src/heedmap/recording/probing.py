@@ -169,7 +169,7 @@ class Probe:
             count = row.keys.shape[1]
             if computed.output.shape[1] == count:  # text and image are joined
                 order = torch.arange(count, device=row.keys.device)
-                among = int(take(order, row.layout.positions, -1)[place])
+                among = int(take(order, row.layout.position_keys, -1)[place])
         else:
             value = value[number].unflatten(-1, (site.layer.heads, -1)).transpose(0, 1)
         position = (number, among)

@@ -527,8 +527,9 @@ def _tables(call: Call, spec: RecordingSpec) -> dict[RecordName, Sequence[TokenT
     tables: dict[RecordName, Sequence[TokenTable]] = {}
     if "conditional" in spec.branches:
         tables["conditional"] = encoding.conditional.tables
-        for number in range(len(call.references)):
-            tables[number] = encoding.conditional.tables
+        if call.family.maps_references:
+            for number in range(len(call.references)):
+                tables[number] = encoding.conditional.tables
     if "negative" in spec.branches:
         if encoding.negative is None:
             raise TraceError(

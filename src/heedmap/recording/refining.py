@@ -161,7 +161,7 @@ class RefinedMaps:
         keys: list[Tensor] = []
         for row, grid in layers:
             query = row.query
-            key = take(row.keys, row.layout.positions)
+            key = take(row.keys, row.layout.position_keys)
             if grid != self.grid:
                 query, key = self._averaged(query, grid), self._averaged(key, grid)
             queries.append(query)
