@@ -11,10 +11,13 @@ TUTORIAL = Path(__file__).parents[2] / "scripts" / "tutorial.ipynb"
 KOREAN = TUTORIAL.with_name("tutorial.ko.ipynb")
 # Run before the first cell: fewer steps; cells look at step 8.
 FEWER = """
+from functools import partial
+import heedmap as hm
 from heedmap import tiny
 from msgspec import structs
 card = tiny.defaults()
-tiny.defaults = lambda name: structs.replace(card, steps=16)
+tiny.defaults = lambda name: structs.replace(card, steps=14)
+hm.grid = partial(hm.grid, steps=2)
 """
 # Run after the last cell: what the text says of the numbers, and what they are by other hands.
 CHECKS = """
