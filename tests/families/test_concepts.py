@@ -153,7 +153,7 @@ def test_similarities_of_outputs_are_averaged_saved_and_change_with_weights(load
     assert len(maps[0]) == 4 and np.ptp(maps[0], axis=0).max() > 1e-3
     assert np.abs(np.subtract(maps[0], maps[2])).max() > 1e-4
     run = hm.generate(pipe, "at", seed=1, steps=1, concepts=SOUGHT, size=(48, 80))
-    outputs = hm.Run.load(run.save(tmp_path / "run")).concepts.outputs
+    outputs = hm.Run.load(run.save(tmp_path / "run", overlays=False)).concepts.outputs
     np.testing.assert_allclose(outputs["sky"].values + outputs["at sea"].values, 1, atol=1e-6)
 
 

@@ -220,7 +220,7 @@ def test_edits_have_shares_of_the_text_and_figures_name_them(load):
 def test_edits_are_saved_and_repeated(load, family, tmp_path):
     pipe, call = load(family), TABLE[family].options()
     pair = hm.edit(pipe, "a (red:2) house", "a big house", only="red->big", **call)
-    found = hm.repeat(pipe, pair.save(tmp_path / "pair"))
+    found = hm.repeat(pipe, pair.save(tmp_path / "pair", overlays=False))
     assert found.same and found.changed == {}
 
 
@@ -229,7 +229,7 @@ def test_img2img_is_repeated_with_the_class_of_its_settings(load, tmp_path):
     pipe, image = load("sd1", StableDiffusionImg2ImgPipeline), picture(64, 48)
     run = hm.generate(pipe, PROMPT, seed=3, steps=10, image=image, strength=0.5)
     assert len(run.maps.recording.timesteps) == 5 and run.settings.steps == 10
-    saved = run.save(tmp_path / "run")
+    saved = run.save(tmp_path / "run", overlays=False)
     assert hm.repeat(None, saved, image=image).same
     with pytest.raises(ArgumentError):
         hm.repeat(pipe, saved, image=picture(48, 64))
@@ -245,7 +245,7 @@ def test_loras_are_saved_with_their_scales(load, tmp_path):
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, size=(64, 64))
     (saved,) = run.settings.loras
     assert saved["name"] == "style" and saved["part"] == "unet"
-    assert hm.repeat(pipe, run.save(tmp_path / "run")).same
+    assert hm.repeat(pipe, run.save(tmp_path / "run", overlays=False)).same
     pipe.set_adapters("style", 0.25)
     found = hm.repeat(pipe, tmp_path / "run")
     assert not found.same

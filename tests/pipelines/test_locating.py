@@ -84,7 +84,7 @@ def test_locate_returns_a_run_with_its_settings(pipe, tmp_path: Path):
     assert (about.seed, about.steps, about.guidance, about.size) == (4, 2, 1.0, (128, 128))
     assert about.scheduler == type(pipe.scheduler).__name__ and about.located is not None
     assert about.located.size == (128, 128) and about.located.sha256 == digest_of(picture)
-    saved = Run.load(found.save(tmp_path / "run"))
+    saved = Run.load(found.save(tmp_path / "run", overlays=False))
     assert saved.settings == about
     assert np.array_equal(saved.maps["house"].values, found.maps["house"].values)
     with Image.open(tmp_path / "run" / "image.png") as image:
@@ -116,7 +116,7 @@ def test_wrong_images_and_options_are_refused(pipe, tmp_path: Path):
 
 def test_a_located_run_is_repeated(pipe, tmp_path: Path):
     found = locate(pipe, paint(300, 200), PROMPT, seed=4, steps=3, tokens="all")
-    saved = found.save(tmp_path / "run")
+    saved = found.save(tmp_path / "run", overlays=False)
     again = repeat(pipe, saved)
     assert again.same and again.changed == {} and again.run.settings == found.settings
     first, *rest = found.maps.recording.arrays
