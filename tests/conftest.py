@@ -113,6 +113,10 @@ Image.preinit()
 Image.SAVE["PNG"] = _packed_less(Image.SAVE["PNG"])
 
 
+# At Python's own threshold, of 700, the collector's rounds take a tenth of the tests' time.
+gc.set_threshold(10_000)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _heap() -> None:
     """Leave what is there already out of the collector's full rounds.
@@ -137,9 +141,9 @@ def random_model() -> Any:
     return _random_pipeline()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def random_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The random model's folder."""
+    """The random model's folder: nobody may change it."""
     folder = tmp_path_factory.mktemp("random")
     _random_pipeline().save_pretrained(folder)
     return folder

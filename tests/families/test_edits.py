@@ -21,13 +21,12 @@ from torch import Tensor
 import heedmap as hm
 from families import models
 from families.checking import assert_restored, count_passes, paint, state_of
-from families.models import ALONE, KINDS, TABLE, fuse, picture
+from families.models import ALONE, DISTINCT, KINDS, TABLE, fuse, picture
 from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning
 
 SOURCE, TARGET = "a red dog", "a red cup"  # of as many tokens for every tokenizer
 Rule = Callable[[Tensor, int, int], Tensor]
 """Of P (B, H, Q, K + N) of the images, the number of the pass and that of the text's tokens."""
-every_family = pytest.mark.parametrize("family", TABLE)
 
 
 @contextmanager
@@ -114,7 +113,7 @@ def assert_report(report, found) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the edit .* did not visibly")
-@every_family
+@pytest.mark.parametrize("family", DISTINCT)
 def test_weights_and_edits_equal_the_definition(load, family):
     check_edits(load(family), TABLE[family])
 
