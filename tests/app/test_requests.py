@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import httpx
 import pytest
@@ -14,11 +15,17 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from app.serving import serve
-from heedmap.app import MAX_UPLOAD, launch
-from heedmap.app.jobs import Job, Models
 from heedmap.errors import ArgumentError, HeedmapWarning
 
 GENERATE = "/gradio_api/call/generate"
+
+
+@pytest.fixture(scope="module")
+def app() -> Any:
+    """The package of the app, imported where tests run that need it: Gradio takes seconds."""
+    import heedmap.app
+
+    return heedmap.app
 
 
 def fields(model: str = "heedmap-tiny", seed: int = 1, steps: int = 1) -> list[object]:
@@ -31,8 +38,8 @@ def test_a_foreign_host_is_refused(app_url: str):
     assert httpx.get(app_url, headers={"Host": "rebound.example"}).status_code == 400
 
 
-def test_a_large_upload_is_refused(app_url: str):
-    files = {"files": ("large.png", bytes(MAX_UPLOAD + 1))}
+def test_a_large_upload_is_refused(app: Any, app_url: str):
+    files = {"files": ("large.png", bytes(app.MAX_UPLOAD + 1))}
     answer = httpx.post(f"{app_url}/gradio_api/upload", files=files, timeout=60)
     assert answer.status_code == 413
 
@@ -104,41 +111,41 @@ def test_a_password_protects_sessions_which_end_with_the_app(tmp_path: Path, ran
     assert not [*temporary.glob("heedmap-*")] and not [*tmp_path.rglob("run.json")]
 
 
-def test_a_folder_with_a_public_host_is_refused(tmp_path: Path):
+def test_a_folder_with_a_public_host_is_refused(app: Any, tmp_path: Path):
     with pytest.raises(ArgumentError):
-        launch(out=tmp_path, host="0.0.0.0")
+        app.launch(out=tmp_path, host="0.0.0.0")
 
 
-def test_only_models_on_offer_are_loaded(tmp_path: Path):
-    models = Models([str(tmp_path)])
+def test_only_models_on_offer_are_loaded(app: Any, tmp_path: Path):
+    models = app.Models([str(tmp_path)])
     assert models.load("heedmap-tiny") is models.load("heedmap-tiny")
     with pytest.raises(ArgumentError):
         models.load("org/other")
 
 
-def test_a_job_that_nobody_follows_ends():
+def test_a_job_that_nobody_follows_ends(app: Any):
     steps: list[int] = []
 
-    def work(job: Job) -> None:
+    def work(job: Any) -> None:
         for step in range(1000):
             steps.append(step)
             job.progress(step, 1000)
             stop.wait(0.05)
 
-    stop, job = Event(), Job(work)
+    stop, job = Event(), app.jobs.Job(work)
     for _ in job:
         break
     stop.wait(0.5)
     assert 0 < len(steps) < 100
 
 
-def test_a_job_collects_warnings_and_its_error():
-    def work(_: Job) -> int:
+def test_a_job_collects_warnings_and_its_error(app: Any):
+    def work(_: Any) -> int:
         warnings.warn("one", HeedmapWarning, stacklevel=1)
         warnings.warn("two", UserWarning, stacklevel=1)
         return 1 // 0
 
-    job = Job(work)
+    job = app.jobs.Job(work)
     for _ in job:
         pass
     assert job.warnings == ["one"]

@@ -34,7 +34,7 @@ def _without_bars() -> Iterator[None]:
         library.utils.logging.enable_progress_bar()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def random_model(random_folder: Path) -> StableDiffusionPipeline:
     return loading.load(random_folder)
 
@@ -54,14 +54,14 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run(random_model) -> Run:
     return generation.generate(
         random_model, PROMPT, seed=3, steps=3, keep=("layer", "step", "head"), progress=quiet
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def saved_once(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run's folder, saved once: nobody may change it."""
     return run.save(tmp_path_factory.mktemp("runs") / "saved")

@@ -1,19 +1,18 @@
-"""The command line in a process of its own: exit codes, pipes, terminals, Ctrl-C."""
+"""The command line as a whole: exit codes, Ctrl-C, and what it imports in a process of its own."""
 
 import os
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
-from making import random_pipeline
+from diffusers import DDIMScheduler
 
 import heedmap
 from cli.calling import PROMPT, invoke, run_command, run_process, usage_error_of
 from heedmap import cli
 from heedmap.results.runs import Run
-
-posix = pytest.mark.skipif(os.name == "nt", reason="signals and terminals of POSIX")
 
 
 def test_version_and_help_are_printed():
@@ -32,27 +31,17 @@ def test_errors_show_no_traceback(desk: Path):
     assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
 
 
-STOP = """
-import os, signal
-from heedmap import cli
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where it runs in the background
-def stop(*_, **__):
-    os.kill(os.getpid(), signal.SIGINT)
-"""
-SAMPLING = """
-from itertools import count
-from diffusers import DDIMScheduler
-calls, step = count(1), DDIMScheduler.step
-DDIMScheduler.step = lambda *a, **b: stop() if next(calls) == 3 else step(*a, **b)"""
+def test_ctrl_c_keeps_the_images_that_were_saved(model, desk: Path, monkeypatch):
+    calls, step = count(1), DDIMScheduler.step
 
+    def stop(*given, **more):  # in the second image's first step
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+        return step(*given, **more)
 
-@posix
-def test_ctrl_c_keeps_the_images_that_were_saved(desk: Path):
-    random_pipeline().save_pretrained(desk / "model")
-    code = f"{STOP}{SAMPLING}\ncli.main()"  # in the second image's first step
-    asked = ["generate", PROMPT, "--seed", "1", "--steps", "2", "--count", "3", "--model", "model"]
-    done = subprocess.run([sys.executable, "-c", code, *asked], capture_output=True)
-    assert done.returncode == 130
+    monkeypatch.setattr(DDIMScheduler, "step", stop)
+    asked = ("generate", PROMPT, "--seed", 1, "--steps", 2, "--count", 3)
+    assert invoke(*asked).exit_code == 130
     assert os.listdir("outputs") == ["a-red-house-1"]
     assert Run.load("outputs/a-red-house-1").settings.seed == 1
 

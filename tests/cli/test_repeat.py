@@ -32,7 +32,9 @@ def test_another_image_exits_with_1(model, saved):
 
 
 def test_runs_and_grids_are_repeated_and_saved(model, saved, run, desk, opened):
-    editing.grid(model, PROMPT, weights={"red": [1, 2]}, seeds=3, steps=1).save("grid")
+    editing.grid(model, PROMPT, weights={"red": [1, 2]}, seeds=3, steps=1).save(
+        "grid", overlays=False
+    )
     assert run_command("repeat", saved, "-o", "run2", "--open", "-q") == "run2\n"
     run_command("repeat", "grid", "--out", "grid2")
     assert Run.load("run2").settings == run.settings

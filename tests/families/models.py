@@ -1226,3 +1226,8 @@ FAMILIES = {name: row.make for name, row in TABLE.items() if not row.is_joint}
 FAMILIES |= {"short": short, "least": least}
 UNSAVED = ("dev2", "dev2_image", "qwen_edit", "qwen21_images")
 JOINT = {name: row.make for name, row in TABLE.items() if row.is_joint and name not in UNSAVED}
+DISTINCT = [name for name in TABLE if name not in ("turbo", "inpainting", "refiner")]
+"""The families, but those whose attention is another's: of SD 2, 1 and SDXL."""
+KINDS = ("sd1", "sigma", "sd3", "flux", "zimage", "klein_images")
+"""A family of each kind: UNet, transformer that attends to the text alone, text and image in two
+streams, in two and one, in one sequence, and beside reference images."""

@@ -21,13 +21,12 @@ from torch import Tensor
 import heedmap as hm
 from families import models
 from families.checking import assert_restored, count_passes, paint, state_of
-from families.models import ALONE, JOINT, TABLE, fuse, picture
+from families.models import ALONE, DISTINCT, KINDS, TABLE, fuse, picture
 from heedmap.errors import ArgumentError, HeedmapError, HeedmapWarning
 
 SOURCE, TARGET = "a red dog", "a red cup"  # of as many tokens for every tokenizer
 Rule = Callable[[Tensor, int, int], Tensor]
 """Of P (B, H, Q, K + N) of the images, the number of the pass and that of the text's tokens."""
-every_family = pytest.mark.parametrize("family", TABLE)
 
 
 @contextmanager
@@ -114,15 +113,12 @@ def assert_report(report, found) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the edit .* did not visibly")
-@every_family
+@pytest.mark.parametrize("family", DISTINCT)
 def test_weights_and_edits_equal_the_definition(load, family):
     check_edits(load(family), TABLE[family])
 
 
-@pytest.mark.parametrize(
-    "family",
-    ["sd1", "sigma", "hunyuan", *models.JOINT],
-)
+@pytest.mark.parametrize("family", KINDS)
 def test_a_rule_that_changes_nothing_gives_the_plain_image(load, family):
     row, pipe, prompts = TABLE[family], load(family), ["a red dog at", "at"]
     more = row.arguments(2, output_type="latent", seeds=(1, 2))
@@ -192,6 +188,8 @@ def test_an_edit_keeps_the_image_of_an_ip_adapter(adapted):
 
 # --- rules where text and image share a softmax: they act on whole rows, or on the text ---
 
+# Two streams, two and one, two images, a mask, registers, padding in front, and one sequence.
+LAYOUTS = ["sd3", "flux", "klein_images", "qwen", "aura", "cogview4", "zimage", "lumina2", "qwen21"]
 BOX = (0, 0, 32, 48)  # 16 pixels a cell
 
 
@@ -205,7 +203,7 @@ def confine(p, tokens, strength, grid):
     return (p.log() + bias).softmax(-1)
 
 
-@pytest.mark.parametrize("family", [*models.JOINT])
+@pytest.mark.parametrize("family", LAYOUTS)
 def test_rules_of_a_joint_softmax_equal_the_definition(load, family):
     """A bias acts first, then weights; a rule of one's own is given the text alone."""
     row, pipe = TABLE[family], load(family)
@@ -282,7 +280,7 @@ def test_only_restricts_an_edit_of_packed_latents(load, family):
 
 
 @pytest.mark.filterwarnings("ignore:the edit:heedmap.errors.HeedmapWarning")
-@pytest.mark.parametrize("family", [*JOINT, "dev2"])
+@pytest.mark.parametrize("family", LAYOUTS)
 def test_words_that_stay_take_the_sources_columns(load, family):
     """Also where the target has more tokens, and where the text is padded in front."""
     row, pipe = TABLE[family], load(family)

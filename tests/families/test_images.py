@@ -159,9 +159,9 @@ def of(family, kind="DiffusionPipeline"):
     return lambda load: load(family, getattr(diffusers, kind))
 
 
-INPAINTED = {"image": picture(128, 128), "mask_image": mask(128, 128)}
-CONTROL = picture(128, 128).rotate(90)
-STARTED = {"image": picture(128, 128), "strength": 0.6}
+INPAINTED = {"image": picture(64, 64), "mask_image": mask(64, 64)}
+CONTROL = picture(64, 64).rotate(90)
+STARTED = {"image": picture(64, 64), "strength": 0.6}
 NOISE = {"latents": torch.randn(1, 4, 16, 16, generator=torch.manual_seed(0))}
 PIPELINES = {
     "img2img": (of("sd1", "StableDiffusionImg2ImgPipeline"), STARTED),
@@ -171,7 +171,7 @@ PIPELINES = {
         with_nets,
         {**INPAINTED, "strength": 0.6, "control_image": [CONTROL] * 2},
     ),
-    "pix2pix": (of("pix2pix"), {"image": picture(128, 128)}),
+    "pix2pix": (of("pix2pix"), {"image": picture(64, 64)}),
     "upscaler": (of("upscaler"), {"image": picture(32, 32)}),
     "noise": (of("sd1"), NOISE),
 }

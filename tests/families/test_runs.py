@@ -14,7 +14,7 @@ from peft.utils import get_peft_model_state_dict
 import heedmap as hm
 from families import models
 from families.checking import paint
-from families.models import TABLE, picture
+from families.models import KINDS, TABLE, picture
 from heedmap.errors import ArgumentError, SelectionError
 from heedmap.page.packing import pack
 from heedmap.recording.tracing import trace
@@ -28,7 +28,7 @@ def test_a_run_is_saved_read_back_and_repeated(load, family, tmp_path):
     row, pipe = TABLE[family], load(family)
     images = {name: value for name, value in row.call.items() if name.endswith("image")}
     run = hm.generate(pipe, PROMPT, keep="all", **row.options(branches=row.branches))
-    saved = run.save(tmp_path / "run")
+    saved = run.save(tmp_path / "run", overlays=False)
     again = hm.Run.load(saved)
     assert again.settings == run.settings and np.array_equal(again.image, run.image)
     pairs = [(run.maps, again.maps), (run.negative_maps, again.negative_maps)]
@@ -48,11 +48,18 @@ def test_a_run_is_saved_read_back_and_repeated(load, family, tmp_path):
     found = hm.repeat(pipe, saved, **images)
     assert found.same and found.changed == {}, str(found)
     assert found.run.settings == run.settings
-    page, packed = (saved / "index.html").read_text(), pack([{"prompt": run.maps.recording}], 10**8)
+
+
+@pytest.mark.parametrize("family", KINDS)
+def test_a_page_shows_each_layer_and_a_word_is_left_out(load, family):
+    row, pipe = TABLE[family], load(family)
+    run = hm.generate(pipe, PROMPT, keep="all", **row.options())
+    page, packed = run.explorer(), pack([{"prompt": run.maps.recording}], 10**8)
     shorts = [layer.short for layer in run.maps.layers]
     assert [layer["short"] for layer in packed["layers"]] == shorts
     assert all(f'"{short}"' in page for short in shorts)
     assert page.count("data:image/webp") >= len(run.references)
+    images = {name: value for name, value in row.call.items() if name == "image"}
     ablation = hm.ablate(pipe, run, "house", **images)
     assert not ablation.without["attention"].maps["house"].values.any()
     assert ablation.without["prompt"].maps.keys() == ("a", "red")
@@ -224,7 +231,7 @@ def test_edits_have_shares_of_the_text_and_figures_name_them(load):
 def test_edits_are_saved_and_repeated(load, family, tmp_path):
     pipe, call = load(family), TABLE[family].options()
     pair = hm.edit(pipe, "a (red:2) house", "a big house", only="red->big", **call)
-    found = hm.repeat(pipe, pair.save(tmp_path / "pair"))
+    found = hm.repeat(pipe, pair.save(tmp_path / "pair", overlays=False))
     assert found.same and found.changed == {}
 
 
@@ -233,7 +240,7 @@ def test_img2img_is_repeated_with_the_class_of_its_settings(load, tmp_path):
     pipe, image = load("sd1", StableDiffusionImg2ImgPipeline), picture(64, 48)
     run = hm.generate(pipe, PROMPT, seed=3, steps=10, image=image, strength=0.5)
     assert len(run.maps.recording.timesteps) == 5 and run.settings.steps == 10
-    saved = run.save(tmp_path / "run")
+    saved = run.save(tmp_path / "run", overlays=False)
     assert hm.repeat(None, saved, image=image).same
     with pytest.raises(ArgumentError):
         hm.repeat(pipe, saved, image=picture(48, 64))
@@ -249,7 +256,7 @@ def test_loras_are_saved_with_their_scales(load, tmp_path):
     run = hm.generate(pipe, PROMPT, seed=3, steps=2, size=(64, 64))
     (saved,) = run.settings.loras
     assert saved["name"] == "style" and saved["part"] == "unet"
-    assert hm.repeat(pipe, run.save(tmp_path / "run")).same
+    assert hm.repeat(pipe, run.save(tmp_path / "run", overlays=False)).same
     pipe.set_adapters("style", 0.25)
     found = hm.repeat(pipe, tmp_path / "run")
     assert not found.same

@@ -34,7 +34,7 @@ from families.checking import (
     paint,
     state_of,
 )
-from families.models import JOINT, TABLE, fuse, picture
+from families.models import TABLE, fuse, picture
 from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import HeedmapError, ModelError, SelectionError, TraceError
 from heedmap.recording.tracing import trace
@@ -83,9 +83,9 @@ def tile(pipe):
 TOOLS = [
     *[(family, classic) for family in ("sd1", "sigma")],
     *[("sd1", slices("max")), ("sd2", slices("auto"))],
-    *[(family, fuse) for family in ("sd1", "sigma", "hunyuan", "sd3", "flux", "aura")],
-    *[(family, offload_model) for family in ("sd1", "sana", "sd3")],
-    *[(family, offload_each) for family in ("sd1", "sigma", "flux", "krea", "zimage", "lumina2")],
+    *[(family, fuse) for family in ("sd1", "hunyuan", "sd3", "flux", "aura")],
+    *[(family, offload_model) for family in ("sd1", "sd3")],
+    *[(family, offload_each) for family in ("sd1", "flux", "zimage")],
     *[("sd35", offload_group), ("sd1", channels_last), ("sd1", tile)],
 ]
 
@@ -98,11 +98,9 @@ def test_a_tool_leaves_maps_exact(load, family, prepare):
 
 
 HALF = [
-    *[("sd1", torch.bfloat16), ("sd2", torch.float16), ("sdxl", torch.float16)],
-    *[("sigma", torch.bfloat16), ("sana", torch.bfloat16), ("sana15", torch.float16)],
-    *[("hunyuan", torch.bfloat16), ("sd3", torch.bfloat16), ("sd35", torch.float16)],
-    *[(family, torch.bfloat16) for family in JOINT if not family.startswith("sd3")],
-    ("flux", torch.float16),
+    *[(family, torch.bfloat16) for family in ("sd1", "sigma", "hunyuan", "sd3", "flux", "klein")],
+    *[(family, torch.bfloat16) for family in ("qwen", "cogview4", "aura", "zimage", "lumina2")],
+    *[(family, torch.float16) for family in ("sd2", "sana15", "sd35", "flux")],
 ]
 
 

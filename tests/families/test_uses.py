@@ -175,7 +175,7 @@ def test_a_use_gives_exact_maps(load, name):
         assert max(recorder.recordings[0].timesteps) < 600
 
 
-@pytest.mark.parametrize("family", ["sd1", "sigma", "sd35", "flux", "krea", "zimage", "lumina2"])
+@pytest.mark.parametrize("family", ["sd1", "sigma", "flux", "zimage"])
 def test_a_lora_gives_exact_maps(load, family):
     """Of a PixArt as diffusers' documentation loads one: peft wraps the transformer whole."""
     pipe, more = load(family), TABLE[family].arguments()
@@ -396,4 +396,7 @@ def test_black_images_are_noted_and_give_one_warning(load, tmp_path):
     assert len(warned) == 1
     assert [run.settings.nsfw_content_detected for run in runs] == [False, True]
     assert [run.image.getbbox() is None for run in runs] == [False, True]
-    assert hm.Run.load(runs[1].save(tmp_path / "x")).settings.nsfw_content_detected is True
+    assert (
+        hm.Run.load(runs[1].save(tmp_path / "x", overlays=False)).settings.nsfw_content_detected
+        is True
+    )

@@ -37,7 +37,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
         "grid": Grid((Cell(1, 7, "at sea", {}, (0.0, 0.8), (0.0, 0.4), pair),), GridReport()),
         "explanation": random_explanation(),
     }  # fmt: skip
-    return {name: one.save(root / name) for name, one in made.items()}
+    return {name: one.save(root / name, overlays=False) for name, one in made.items()}
 
 
 def read_files(folder: Path) -> list[Path]:

@@ -35,7 +35,7 @@ def test_the_report_of_a_new_edit_fits_the_schema(random_model, tmp_path):
     assert (about.options.only, about.options.protect) == ("house->sea", ("red",))
     assert about.masked_by == "red house→red sea"
     assert about.words == ChangedWords(source=(2,), edited=(2,))
-    folder = pair.save(tmp_path / "x")
+    folder = pair.save(tmp_path / "x", overlays=False)
     file = json.loads((folder / "edit.json").read_text(encoding="utf-8"))
     assert file["report"].keys() == keys(EditReport)
     assert heedmap.EditResult.load(folder).report == about

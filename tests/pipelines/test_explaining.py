@@ -106,16 +106,6 @@ def test_a_masked_model_with_an_edit_is_explained(tmp_path):
     assert content["report"]["automatic_axes"] == ["layer", "head", "step"]
 
 
-def test_saved_runs_edits_and_negative_prompts_are_explained(random_model, run, tmp_path):
-    folder = run.save(tmp_path / "run", overlays=False)
-    one, other = (hm.explain(random_model, it, "house", AT) for it in (run, str(folder)))
-    assert one.numbers == other.numbers
-    pair = hm.edit(random_model, PROMPT, "a red horse", seed=3, steps=2)
-    pair.save(tmp_path / "pair")
-    found = hm.explain(random_model, tmp_path / "pair", "horse", AT)
-    assert found.report.prompt == "a red horse"
-
-
 @pytest.mark.parametrize(
     ("asked", "kind"),
     [

@@ -33,7 +33,7 @@ def run(pipe) -> Run:
 
 def save_and_repeat(pipe, made: Run | EditResult | Grid, folder: Path, **given):
     """A thing saved and repeated from its folder."""
-    return repeat(pipe, made.save(folder), **given)
+    return repeat(pipe, made.save(folder, overlays=False), **given)
 
 
 def assert_same(found) -> None:
@@ -103,7 +103,7 @@ EDITS = [
 @pytest.mark.filterwarnings("ignore:the edit")
 def test_an_edit_repeats(pipe, tmp_path, asked):
     pair = edit(pipe, **{"source": PROMPT, "seed": 7, "steps": 2, **asked})
-    folder = pair.save(tmp_path / "pair")
+    folder = pair.save(tmp_path / "pair", overlays=False)
     found = repeat(pipe, folder)
     assert_same(found)
     assert isinstance(found.run, EditResult)
@@ -120,7 +120,7 @@ def test_a_grid_repeats(pipe, tmp_path):
         steps=2, batch=4,
     )  # fmt: skip
     calls: list[tuple[int, int]] = []
-    folder = made.save(tmp_path / "grid")
+    folder = made.save(tmp_path / "grid", overlays=False)
     found = repeat(pipe, folder, progress=lambda *now: calls.append(now))
     assert_same(found)
     assert calls[-1] == (8, 8)
@@ -160,7 +160,7 @@ def test_tensors_and_rules_must_be_given_again_unchanged(pipe, tmp_path):
     latents = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(3))
     edits = [Reweight("house", 2), fade]
     run = generate(pipe, PROMPT, seed=1, steps=1, latents=latents, edits=edits)
-    folder = run.save(tmp_path / "run")
+    folder = run.save(tmp_path / "run", overlays=False)
     given = {"latents": latents, "edits": edits}
     for other in ({"edits": edits}, {**given, "latents": latents + 1}, {**given, "edits": [fade]}):
         with pytest.raises(ArgumentError, match=r"latents|edits"):
@@ -175,7 +175,7 @@ def test_the_model_of_the_settings_is_loaded(pipe, run, tmp_path):
     pipe.save_pretrained(tmp_path / "model")
     loaded = heedmap.load(tmp_path / "model", device="cpu")
     mine = generate(loaded, PROMPT, seed=1, steps=1)
-    found = repeat(None, mine.save(tmp_path / "mine"))
+    found = repeat(None, mine.save(tmp_path / "mine", overlays=False))
     assert_same(found)
     assert found.changed == {}
     with pytest.raises(ModelError, match="model"):

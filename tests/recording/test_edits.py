@@ -220,7 +220,7 @@ def test_the_settings_have_the_edits(pipe, tmp_path):
             "tail": False,
         },
     ]
-    back = Run.load(run.save(tmp_path / "run"))
+    back = Run.load(run.save(tmp_path / "run", overlays=False))
     assert back.settings == run.settings
     box = back.settings.edits[1].where
     again = [edits[0], Confine("house", box, end=1, along=["red"]), edits[2]]

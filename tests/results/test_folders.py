@@ -12,8 +12,8 @@ def test_a_folder_is_loaded_as_its_kind_of_result(tmp_path):
     run = random_run()
     pair = random_edit()
     run.save(tmp_path / "run", overlays=False)
-    pair.save(tmp_path / "pair")
-    random_ablation().save(tmp_path / "ablation")
+    pair.save(tmp_path / "pair", overlays=False)
+    random_ablation().save(tmp_path / "ablation", overlays=False)
     assert load_result(tmp_path / "run").settings == run.settings
     assert load_result(str(tmp_path / "pair")).report == pair.report
     assert isinstance(load_result(tmp_path / "pair" / "edited"), Run)
