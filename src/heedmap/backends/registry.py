@@ -124,6 +124,10 @@ NOT_YET = {
         "has a tokenizer without character offsets",
     ),
     "OnnxStableDiffusionPipeline": "runs its UNet outside of torch",
+    **dict.fromkeys(
+        ["QwenImage21ModularPipeline", "QwenImage21TurboModularPipeline"],
+        "has the chat template of its prompt inside its blocks",
+    ),
 }
 """What of a pipeline is not yet supported although its UNet may be, by the name of its class."""
 GROUP = "heedmap.families"
