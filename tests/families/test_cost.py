@@ -69,7 +69,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize(
     ("family", "launches"),
-    [("sd1", 5 * 16 + 20), ("sd3", 5 * 4 + 30), ("flux", 50), ("zimage", 110), ("lumina2", 50)],
+    [("sd1", 40), ("sd3", 15), ("flux", 20), ("zimage", 30), ("lumina2", 20), ("krea", 30)],
 )
 def test_a_recorded_pass_waits_for_nothing_and_launches_little(load, family, launches):
     pipe, arguments = load(family), TABLE[family].arguments()
