@@ -63,8 +63,8 @@ def load(folder, loaded):
             pipe = kind.from_pretrained(folder(family), **arguments)
             pipe.set_progress_bar_config(disable=True)
         if family in (*models.JOINT, *models.UNSAVED):
-            # It is no part of the configuration, and of 16 pixels for Bria.
-            pipe.default_sample_size = 4 if family in ("bria", "fibo") else 8
+            # It is no part of the configuration, and of 16 pixels for some.
+            pipe.default_sample_size = 4 if family in ("bria", "fibo", "ernie") else 8
         if family == "longcat":
             pipe.tokenizer_max_length = 40  # 512
         return pipe

@@ -28,6 +28,7 @@ BLOCKS = {
     "qwen_edit": "QwenImageEditAutoBlocks",
     "zimage": "ZImageAutoBlocks",
     "krea": "Krea2AutoBlocks",
+    "ernie": "ErnieImageAutoBlocks",
 }
 
 

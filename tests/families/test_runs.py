@@ -61,6 +61,7 @@ DOUBLE, FOUR = {"double": 2, "single": 2}, {"early": 2, "middle": 1, "late": 1}
 THREE = {"early": 1, "middle": 1, "late": 1}
 GROUPS = {"sd3": FOUR, **dict.fromkeys(("qwen", "cogview4", "krea", "zimage", "lumina2"), THREE)}
 GROUPS |= dict.fromkeys(("aura", "bria", "fibo", "flux", "klein", "longcat", "ovis"), DOUBLE)
+GROUPS["ernie"] = THREE
 
 
 @pytest.mark.parametrize("family", GROUPS)
@@ -76,7 +77,7 @@ def test_groups_of_layers_are_selected(load, family):
 WHOLE = [name for name, row in TABLE.items() if not row.is_joint]
 
 
-@pytest.mark.parametrize("family", [*WHOLE, "sd35", "flux", "krea"])
+@pytest.mark.parametrize("family", [*WHOLE, "sd35", "flux", "krea", "ernie"])
 def test_shapes_equal_those_of_a_real_pass(load, family):
     row, pipe, seen = TABLE[family], load(family), {}
     with watch(pipe, lambda run: seen.update({run.name: run})):
@@ -87,7 +88,7 @@ def test_shapes_equal_those_of_a_real_pass(load, family):
     for one in shapes:
         run = seen[one.name]
         heads, positions, width = run.query.shape[1:]
-        tokens, layer = run.tokens, run.layer
+        tokens, layer = run.count(-1), run.layer
         assert one.grid in row.grids and np.prod(one.grid) == positions
         assert one.hidden == (positions, layer.to_q.in_features)
         assert one.text[0] == tokens and one.projected == hasattr(layer, "to_out")

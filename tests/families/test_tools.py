@@ -85,7 +85,7 @@ TOOLS = [
     *[(family, fuse) for family in ("sd1", "sigma", "hunyuan", "sd3", "flux", "aura")],
     *[(family, offload_model) for family in ("sd1", "sana", "sd3")],
     *[(family, offload_each) for family in ("sd1", "sigma", "flux", "krea", "zimage", "lumina2")],
-    *[("sd35", offload_group), ("sd1", channels_last), ("sd1", tile)],
+    *[("ernie", offload_each), ("sd35", offload_group), ("sd1", channels_last), ("sd1", tile)],
 ]
 
 

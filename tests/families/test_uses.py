@@ -175,7 +175,7 @@ def test_a_use_gives_exact_maps(load, name):
         assert max(recorder.recordings[0].timesteps) < 600
 
 
-@pytest.mark.parametrize("family", ["sd1", "sigma", "sd35", "flux", "krea", "zimage", "lumina2"])
+@pytest.mark.parametrize("family", ["sd1", "sigma", "sd35", "flux", "krea", "lumina2", "ernie"])
 def test_a_lora_gives_exact_maps(load, family):
     """Of a PixArt as diffusers' documentation loads one: peft wraps the transformer whole."""
     pipe, more = load(family), TABLE[family].arguments()

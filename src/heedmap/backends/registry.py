@@ -18,6 +18,7 @@ from heedmap.backends import (
     aura_flow,
     bria,
     cogview4,
+    ernie,
     flux,
     flux2,
     flux3,
@@ -61,6 +62,7 @@ FAMILIES: tuple[type[Family], ...] = (
     aura_flow.AuraFlow,
     zimage.ZImage,
     lumina2.Lumina2,
+    ernie.ErnieImage,
 )
 UNSERVED = {
     "StableDiffusionPanoramaPipeline": "draws views that overlap, none of the whole image",
@@ -245,18 +247,18 @@ def control_reads_text(pipe: Any) -> bool:
 # --- the size of its images ---
 
 
-_DEFAULT_CELLS = 128  # of an image of 1024 pixels, where the model does not say
+_DEFAULT_SIDE = 1024  # of an image, in pixels, where the model does not say
 
 
 def default_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
+    side = getattr(pipe, "vae_scale_factor", family.cell_side)
     cells = getattr(pipe, "default_sample_size", None)
-    cells = cells or getattr(family.model.config, "sample_size", _DEFAULT_CELLS)
+    cells = cells or getattr(family.model.config, "sample_size", _DEFAULT_SIDE // side)
     if isinstance(cells, int):
         cells = (cells, cells)
     h, w = cells
-    side = getattr(pipe, "vae_scale_factor", family.cell_side)
     return w * side, h * side
 
 
