@@ -748,12 +748,9 @@ def block_calls(pipe):
 
 def rows_first(x, rotary_pos_emb, temb, attention_mask):
     """The arguments of a block of ERNIE-Image, whose rows are the second axis."""
-    return {
-        "x": x.transpose(0, 1),
-        "attention_mask": attention_mask[:, 0, 0],
-        "rotary_pos_emb": rotary_pos_emb,
-        "temb": torch.stack([one[0] for one in temb], dim=1),
-    }
+    temb = torch.stack([one[0] for one in temb], dim=1)
+    states = {"x": x.transpose(0, 1), "attention_mask": attention_mask[:, 0, 0]}
+    return states | {"rotary_pos_emb": rotary_pos_emb, "temb": temb}
 
 
 def run_block(block, given):

@@ -60,12 +60,9 @@ def add_noise(pipe, image: Image.Image, seed: int, timesteps: list[float]) -> li
         mean, deviation = map(torch.tensor, (config.latents_mean, config.latents_std))
         clean = (clean - mean[:, None, None]) / deviation[:, None, None]
     elif hasattr(pipe, "_patchify_latents"):  # which ERNIE-Image normalizes then
-        clean, norm = (
-            pipe._patchify_latents(pipe.vae.encode(pixels).latent_dist.mode()),
-            pipe.vae.bn,
-        )
-        deviation = torch.sqrt(norm.running_var + 1e-5)
-        clean = (clean - norm.running_mean[:, None, None]) / deviation[:, None, None]
+        clean = pipe._patchify_latents(pipe.vae.encode(pixels).latent_dist.mode())
+        mean, deviation = pipe.vae.bn.running_mean, (pipe.vae.bn.running_var + 1e-5).sqrt()
+        clean = (clean - mean[:, None, None]) / deviation[:, None, None]
     else:
         clean = pipe.vae.encode(pixels).latent_dist.mode()
         clean = (clean - (config.shift_factor or 0)) * config.scaling_factor
