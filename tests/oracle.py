@@ -27,6 +27,7 @@ from diffusers import (
     ChromaTransformer2DModel,
     CogView4Transformer2DModel,
     DDIMScheduler,
+    ErnieImageTransformer2DModel,
     Flux2Transformer2DModel,
     Flux3Transformer2DModel,
     FluxTransformer2DModel,
@@ -271,7 +272,7 @@ def confined(
 
 # --- any layer, also where text and image share a softmax ---------------------------------------
 
-SEQUENCES = (ZImageTransformer2DModel, Lumina2Transformer2DModel)
+SEQUENCES = (ZImageTransformer2DModel, Lumina2Transformer2DModel, ErnieImageTransformer2DModel)
 APART = (QwenImage21Transformer2DModel,)
 """Those whose image attends in an attention of its own, the last of a layer."""
 JOINT = (
@@ -356,6 +357,10 @@ class LayerRun:
             key[:, :, image] = key[list(sources), :, image]
         return softmax(query, key, query.shape[-1] ** -0.5, self.mask)
 
+    def count(self, row: int) -> int:
+        """The number of tokens of a row's own text."""
+        return self.lengths[row] if self.lengths else self.tokens
+
     @property
     def near(self) -> float:
         """What float32 allows of P, relative to it."""
@@ -403,6 +408,10 @@ def row_orders(model, args, kwargs) -> tuple:
         count = given["x"][0][0].numel() // 4
         first = -(-count // 32) * 32
         order = [*range(first, first + max(lengths)), *range(first)]
+        return lengths, count, [order] * len(lengths)
+    if isinstance(model, ErnieImageTransformer2DModel):
+        lengths, count = kwargs["text_lens"].tolist(), kwargs["hidden_states"][0, 0].numel()
+        order = [*range(count, count + max(lengths)), *range(count)]
         return lengths, count, [order] * len(lengths)
     lengths = kwargs["encoder_attention_mask"].sum(1).tolist()
     count = kwargs["hidden_states"][0, 0].numel() // 4
@@ -466,6 +475,8 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         processor = _plain(layer)
         taken = inspect.signature(processor.__call__).parameters
         given = {key: value for key, value in kwargs.items() if key in taken}
+        if "freqs_cis" in taken:  # ERNIE-Image's, by another name than its layer's
+            given.setdefault("freqs_cis", kwargs.get("image_rotary_emb"))
         with Kernel(is_apart) as call:
             plain = processor(layer, *args, **given)
         gate = layer.to_gate(args[0]).sigmoid()[:, count:] if hasattr(layer, "to_gate") else 1.0
@@ -734,6 +745,8 @@ def block_calls(pipe):
 
     def keep(block, args, kwargs, name):
         given = inspect.signature(block.forward).bind(*args, **kwargs).arguments
+        if "rotary_pos_emb" in given:
+            given = rows_first(**given)
         for part in [*given][:3] if sequence else ():  # states, mask and rotations
             given[part] = given[part] if given[part] is None else align(given[part], sequence[2])
         if name == refined:  # before which the text is refined
@@ -753,6 +766,20 @@ def block_calls(pipe):
     finally:
         for handle in handles:
             handle.remove()
+
+
+def rows_first(x, rotary_pos_emb, temb, attention_mask):
+    """The arguments of a block of ERNIE-Image, whose rows are the second axis."""
+    temb = torch.stack([one[0] for one in temb], dim=1)
+    states = {"x": x.transpose(0, 1), "attention_mask": attention_mask[:, 0, 0]}
+    return states | {"rotary_pos_emb": rotary_pos_emb, "temb": temb}
+
+
+def run_block(block, given):
+    if "rotary_pos_emb" not in given:
+        return block(**given)
+    changed = {"x": given["x"].transpose(0, 1), "temb": given["temb"].unbind(1)}
+    return block(**given | changed).transpose(0, 1)
 
 
 def project(double, states):
@@ -810,7 +837,7 @@ def replace_text(given, concepts, tokens, family):
     if family == "qwen":
         image, text = given["image_rotary_emb"]
         given["image_rotary_emb"] = image, text[:1].repeat(count, 1)
-    elif family in ("zimage", "lumina2"):
+    elif family in ("zimage", "lumina2", "ernie"):
         places = given[names[2]]
         given[names[2]] = torch.cat([*[places[:, :1]] * count, places[:, tokens:]], dim=1)
     elif "image_rotary_emb" in given and family != "cogview4":
@@ -839,9 +866,10 @@ def joint_concepts(pipe, family, calls, texts, states, places, row, positions):
         tokens, count = texts[number].shape[1], concepts.shape[1]
         given = row_in_float64(given, row)
         with Kernel(isinstance(double, APART)) as prompt:
-            double.get_submodule(name)(**given)
+            run_block(double.get_submodule(name), given)
         with Kernel() as own:
-            after = double.get_submodule(name)(**replace_text(given, concepts, tokens, family))
+            replaced = replace_text(given, concepts, tokens, family)
+            after = run_block(double.get_submodule(name), replaced)
         if isinstance(after, torch.Tensor):
             concepts = after[:, :count]
         else:
@@ -858,7 +886,8 @@ def joint_concepts(pipe, family, calls, texts, states, places, row, positions):
             mask = prompt.mask.expand(-1, -1, key.shape[2], -1)
             scores[..., : key.shape[2]] += mask[:, :, image]
         p = scores.softmax(-1)[0, :, :, key.shape[2] :]
-        layer = f"{name}." + {"cogview4": "attn1", "zimage": "attention"}.get(family, "attn")
+        names = {"cogview4": "attn1", "zimage": "attention", "ernie": "self_attention"}
+        layer = f"{name}.{names.get(family, 'attn')}"
         shares[layer].append(torch.stack([p[..., one].sum(-1) for one in places], dim=-1))
         image = prompt.given["output"][0, :, image].transpose(0, 1).flatten(1)
         text = own.given["output"][0, :, theirs].transpose(0, 1).flatten(1)

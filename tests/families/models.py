@@ -34,6 +34,8 @@ from diffusers import (
     DDIMScheduler,
     DDPMScheduler,
     DiffusionPipeline,
+    ErnieImagePipeline,
+    ErnieImageTransformer2DModel,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
     Flux2KleinPipeline,
@@ -926,6 +928,23 @@ def krea() -> DiffusionPipeline:
     return Krea2Pipeline(**parts, text_encoder_select_layers=(1, 2, 3))  # of 36
 
 
+def ernie() -> DiffusionPipeline:
+    """baidu/ERNIE-Image: each text is read by itself, and stands behind the image."""
+    torch.manual_seed(22)
+    transformer = ErnieImageTransformer2DModel(
+        hidden_size=48, num_attention_heads=3, num_layers=3, ffn_hidden_size=32,  # 3072, 24, 24
+        in_channels=16, out_channels=16, text_in_dim=8, rope_axes_dim=(4, 6, 6),  # 128, 128, 2560
+    )  # fmt: skip
+    for part in (transformer.adaLN_modulation[-1], transformer.final_linear):  # gates of zero
+        torch.nn.init.normal_(part.weight, std=0.2)
+    parts = dev2().components
+    parts["vae"].register_to_config(batch_norm_eps=1e-5)
+    return ErnieImagePipeline(
+        transformer=sharpened(transformer), vae=parts["vae"], tokenizer=letter_qwen(),
+        text_encoder=parts["text_encoder"].model, scheduler=lumina2().scheduler,
+    )  # fmt: skip
+
+
 class OneLayer(UNet2DConditionModel):
     """Of its layers one cross-attention alone runs: a pass is cheap, to run and to compile.
 
@@ -1221,6 +1240,7 @@ TABLE: dict[str, Family] = {
     "cogview4": joint(cogview4, APART, 16, call=SCALE, red=(11, 12)),
     "zimage": joint(zimage, GUIDED[::-1], 64, call=SCALE, red=(4, 5)),
     "lumina2": joint(lumina2, APART, 220, call=SCALE, red=(142, 143, 144)),
+    "ernie": joint(ernie, GUIDED, None, call=SCALE, red=(1, 2), masks_padding=True),
 }  # fmt: skip
 FAMILIES = {name: row.make for name, row in TABLE.items() if not row.is_joint}
 FAMILIES |= {"short": short, "least": least}

@@ -23,7 +23,7 @@ from families.checking import (
     expect,
     paint,
 )
-from families.models import ALONE, APART, GUIDED, TABLE, picture
+from families.models import ALONE, APART, GUIDED, TABLE, lengthened, picture
 from heedmap.errors import TraceError
 from heedmap.recording.tracing import trace
 
@@ -129,7 +129,7 @@ def words(count, letters="bcdefghij"):
     ("family", "count", "other"),
     [
         *[("cogview4", *pair) for pair in LENGTHS],
-        *[("fibo", *pair) for pair in ((17, 1), (1, 17))],
+        *[(family, *pair) for family in ("ernie", "fibo") for pair in ((17, 1), (1, 17))],
         *[(family, 17, 1) for family in ("flux", "krea")],
         ("qwen", 17, 1),
         *SEQUENCES,
@@ -137,7 +137,7 @@ def words(count, letters="bcdefghij"):
 )
 def test_branches_of_unlike_length_are_told_apart(load, family, count, other):
     """On both sides of the multiples of 16 tokens to which CogView 4 pads each by itself."""
-    more = {"negative_prompt": words(other, "klm"), "max_sequence_length": 280}
+    more = lengthened(TABLE[family].call, 260) | {"negative_prompt": words(other, "klm")}
     recorder = check_family(load(family), family, words(count), **more)
     assert [len(maps.words) for maps in recorder.maps] == [count]
     assert [len(maps.words) for maps in recorder.negative_maps] == [other]

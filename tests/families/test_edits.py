@@ -41,7 +41,7 @@ def beside_edits(
         changed = p.clone()
         if "conditional" in layout:
             rows = torch.arange(len(p)).chunk(len(layout))[layout.index("conditional")]
-            changed[rows] = rule(p[rows], run.number, run.tokens)
+            changed[rows] = rule(p[rows], run.number, run.count(rows[0]))
             found.setdefault(run.name, []).append((p[rows], changed[rows], run.near))
         run.assert_output(changed, near)
         if run.output[1] is not None:  # the text's own attention is diffusers'
@@ -233,7 +233,9 @@ def test_rules_of_a_joint_softmax_equal_the_definition(load, family):
 # --- edits of a source where text and image share a softmax ---
 
 
-@pytest.mark.parametrize("family", ["sd35", "flux", "kontext", "krea", "zimage", "lumina2"])
+@pytest.mark.parametrize(
+    "family", ["sd35", "flux", "kontext", "krea", "zimage", "lumina2", "ernie"]
+)
 def test_the_self_window_takes_the_images_queries_and_keys(load, family):
     """Also in layers of the image alone, such as the second attention of SD 3.5."""
     row, pipe, sites = TABLE[family], load(family), []
@@ -252,7 +254,8 @@ def test_the_self_window_takes_the_images_queries_and_keys(load, family):
     options = row.options(steps=4, cross_replace=0.0)
     with watch(pipe, hold, alone=True):
         pair = hm.edit(pipe, SOURCE, f"{TARGET} at", self_replace=(0.25, 0.75), **options)
-    assert pair.report.self_sites == len(sites) == 2 * {"sd35": 6, "krea": 3}.get(family, 4)
+    layers = {"sd35": 6, "krea": 3, "ernie": 3}.get(family, 4)
+    assert pair.report.self_sites == len(sites) == 2 * layers
     assert pair.report.sites == 0
 
 

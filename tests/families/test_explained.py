@@ -50,13 +50,13 @@ def position_of(found) -> int:
 def rows_of(run, row, place):
     """P (H, K) at a place, with the image's share in a last column where it has one."""
     p = run.attention()[row, :, place]
-    text, image = p[:, : run.tokens], p[:, run.tokens :]
+    text, image = p[:, : run.count(row)], p[:, run.count(row) :]
     return torch.cat([text, image.sum(-1, keepdim=True)], dim=-1) if image.numel() else text
 
 
 def assert_explained(found, run, row, saved=None, p=None) -> None:
     """Hold each number against its definition, in one row of the batch, and P' if it is given."""
-    place, head, tokens = position_of(found), found.report.head, run.tokens
+    place, head, tokens = position_of(found), found.report.head, run.count(row)
     expected = {
         "query": (found.inputs.query, run.query[row, :, place]),
         "key": (found.inputs.key[:, :tokens], run.key[row][:, :tokens]),

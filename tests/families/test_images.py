@@ -59,6 +59,10 @@ def add_noise(pipe, image: Image.Image, seed: int, timesteps: list[float]) -> li
         clean = pipe.vae.encode(pixels[:, :, None]).latent_dist.mode()[:, :, 0]
         mean, deviation = map(torch.tensor, (config.latents_mean, config.latents_std))
         clean = (clean - mean[:, None, None]) / deviation[:, None, None]
+    elif hasattr(pipe, "_patchify_latents"):  # which ERNIE-Image normalizes then
+        clean = pipe._patchify_latents(pipe.vae.encode(pixels).latent_dist.mode())
+        mean, deviation = pipe.vae.bn.running_mean, (pipe.vae.bn.running_var + 1e-5).sqrt()
+        clean = (clean - mean[:, None, None]) / deviation[:, None, None]
     else:
         clean = pipe.vae.encode(pixels).latent_dist.mode()
         clean = (clean - (config.shift_factor or 0)) * config.scaling_factor
@@ -81,7 +85,7 @@ def add_noise(pipe, image: Image.Image, seed: int, timesteps: list[float]) -> li
     return [scheduler.add_noise(clean, *pair) for pair in zip(noises, times, strict=True)]
 
 
-FLOW = ["sd3", "flux", "bria", "ovis", "aura", "cogview4", "krea"]
+FLOW = ["sd3", "flux", "bria", "ovis", "aura", "cogview4", "krea", "ernie"]
 
 
 @pytest.mark.parametrize("family", ["sd1", "sd2", "lcm", "sdxl", "sigma", "hunyuan", *FLOW])

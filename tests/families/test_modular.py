@@ -28,6 +28,7 @@ BLOCKS = {
     "qwen_edit": "QwenImageEditAutoBlocks",
     "zimage": "ZImageAutoBlocks",
     "krea": "Krea2AutoBlocks",
+    "ernie": "ErnieImageAutoBlocks",
 }
 
 
@@ -76,6 +77,7 @@ def test_a_modular_pipeline_gives_exact_maps(load, family, monkeypatch):
         ("conditional", "negative") if guided else ("conditional",),
     )
     assert recorder.recordings[0].table.find("red") == TABLE[family].red
+    assert not guided or recorder.negative_recordings[0].table.find("night")
 
 
 @pytest.mark.parametrize(

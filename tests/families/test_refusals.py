@@ -247,6 +247,16 @@ def test_positions_of_other_images_in_front_are_refused(load):
     assert not passes
 
 
+@pytest.mark.parametrize("guidance", [1.0, 3.0])
+def test_text_states_that_a_pipeline_does_not_encode_are_refused(load, guidance):
+    """Its negative prompt would else be taken for the prompt."""
+    pipe = load("ernie")
+    passes, states = count_passes(pipe), pipe.encode_prompt(PROMPT, "cpu")
+    with pytest.raises(TraceError, match="prompt_embeds"), trace(pipe):
+        paint(pipe, prompt_embeds=states, guidance_scale=guidance)
+    assert not passes
+
+
 def test_layers_on_another_grid_are_refused(load):
     """Three in four merged tokens are as many as the next coarser grid has places."""
     pipe = load("sd1")

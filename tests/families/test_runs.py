@@ -72,6 +72,7 @@ GROUPS = {
     **dict.fromkeys(("qwen", "qwen21", "cogview4", "krea", "zimage", "lumina2"), THREE),
 }
 GROUPS |= dict.fromkeys(("aura", "bria", "fibo", "flux", "klein", "longcat", "ovis"), DOUBLE)
+GROUPS["ernie"] = THREE
 
 
 @pytest.mark.parametrize("family", GROUPS)
@@ -94,7 +95,7 @@ def test_steps_that_a_model_is_published_with_are_counted(load):
 WHOLE = [name for name, row in TABLE.items() if not row.is_joint]
 
 
-@pytest.mark.parametrize("family", [*WHOLE, "sd35", "flux", "krea"])
+@pytest.mark.parametrize("family", [*WHOLE, "sd35", "flux", "krea", "ernie"])
 def test_shapes_equal_those_of_a_real_pass(load, family):
     row, pipe, seen = TABLE[family], load(family), {}
     with watch(pipe, lambda run: seen.update({run.name: run})):
@@ -105,7 +106,7 @@ def test_shapes_equal_those_of_a_real_pass(load, family):
     for one in shapes:
         run = seen[one.name]
         heads, positions, width = run.query.shape[1:]
-        tokens, layer = run.tokens, run.layer
+        tokens, layer = run.count(-1), run.layer
         assert one.grid in row.grids and np.prod(one.grid) == positions
         assert one.hidden == (positions, layer.to_q.in_features)
         assert one.text[0] == tokens and one.projected == hasattr(layer, "to_out")

@@ -17,7 +17,7 @@ def test_a_family_gives_exact_maps(load, family):
     for recording in recorder.recordings:
         grids = sorted({layer.grid for layer in recording.layers}, reverse=True)
         assert grids == sorted(row.grids, reverse=True)
-        side = pipe.vae_scale_factor // (1 + (family == "bria"))  # Bria's is that of two cells
+        side = pipe.vae_scale_factor // (1 + (family in ("bria", "ernie")))  # of two cells
         assert recording.size == (recording.latent[1] * side, recording.latent[0] * side)
         assert recording.table.find("red" if recording.table.prompt == PROMPTS[0] else "cat")
     assert recorder.recordings[0].table.find("red") == row.red

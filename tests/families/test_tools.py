@@ -85,7 +85,7 @@ TOOLS = [
     *[("sd1", slices("max")), ("sd2", slices("auto"))],
     *[(family, fuse) for family in ("sd1", "hunyuan", "sd3", "flux", "aura")],
     *[(family, offload_model) for family in ("sd1", "sd3")],
-    *[(family, offload_each) for family in ("sd1", "flux", "zimage")],
+    *[(family, offload_each) for family in ("sd1", "flux", "zimage", "ernie")],
     *[("sd35", offload_group), ("sd1", channels_last), ("sd1", tile)],
 ]
 

@@ -196,14 +196,19 @@ def test_a_quoted_text_is_read_letter_by_letter(load):
         prompt_table(pipe, "it's Tom's")
 
 
-def test_edits_of_a_prompt_that_the_pipeline_rewrites_are_refused(load):
-    pipe, more = load("longcat"), {"seed": 1, "steps": 1, "size": (48, 80)}
+@pytest.mark.parametrize(
+    ("family", "name"), [("longcat", "enable_prompt_rewrite"), ("ernie", "use_pe")]
+)
+def test_edits_of_a_prompt_that_the_pipeline_rewrites_are_refused(load, family, name):
+    pipe, more = load(family), {"seed": 1, "steps": 1, "size": (48, 80)}
     pipe.rewire_prompt = lambda prompt, device: ["at sea"]
+    pipe._enhance_prompt_with_pe = lambda *_, **sides: "at sea"
+    pipe.pe = pipe.pe_tokenizer = object()  # the enhancer of ERNIE-Image
     passes = count_passes(pipe)
-    with pytest.raises(HeedmapError, match="enable_prompt_rewrite"):
-        hm.edit(pipe, "a red dog", "a red cat", enable_prompt_rewrite=True, **more)
+    with pytest.raises(HeedmapError, match=name):
+        hm.edit(pipe, "a red dog", "a red cat", **{name: True}, **more)
     assert not passes
-    run = hm.generate(pipe, "a red dog", enable_prompt_rewrite=True, **more)
+    run = hm.generate(pipe, "a red dog", **{name: True}, **more)
     assert run.maps.keys() == ("at", "sea")
     assert hm.generate(pipe, "a red dog", **more).maps.keys() == ("a", "red", "dog")
 

@@ -66,11 +66,12 @@ class Family(ABC):
         pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
             "" where they are not.
         encoder_padding: that side where the text encoder reads them, if it is another.
-        pads_branches_alike: whether they are padded to the longest of the negative prompts, too.
+        pads_branches_alike: whether `encode_prompt` pads them to the longest of the negative
+            prompts, too.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         runs_negative_apart: whether a pass of its own runs on it.
-        lists_text: whether the denoiser takes a list of text states of unlike length, to which
-            `model_inputs` and `text_states` add zeros.
+        lists_text: whether a pass has the texts of both branches, with zeros behind the shorter
+            ones, and each branch is encoded without regard to the other.
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
         encoded_places: the places of the prompt's text states, of those of the negative prompt and

@@ -18,6 +18,7 @@ from heedmap.backends import (
     aura_flow,
     bria,
     cogview4,
+    ernie,
     flux,
     flux2,
     flux3,
@@ -63,6 +64,7 @@ FAMILIES: tuple[type[Family], ...] = (
     aura_flow.AuraFlow,
     zimage.ZImage,
     lumina2.Lumina2,
+    ernie.ErnieImage,
 )
 UNSERVED = {
     "StableDiffusionPanoramaPipeline": "draws views that overlap, none of the whole image",
@@ -261,6 +263,7 @@ _DEFAULT_SIDE = 1024  # in pixels, where the model does not say
 def default_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
+    side = getattr(pipe, "vae_scale_factor", family.cell_side)
     cells = getattr(pipe, "default_sample_size", None)
     side = getattr(pipe, "vae_scale_factor", family.cell_side)
     default = _DEFAULT_SIDE // side

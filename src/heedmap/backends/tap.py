@@ -157,7 +157,7 @@ class RecordingProcessor:
         **kwargs: Any,
     ) -> Tensor:
         """Run the original processor."""
-        text = _text_states(attn, args, kwargs)
+        text = _text_states(self.original, args, kwargs)
         if text is hidden_states:  # both are joined before, as in Lumina 2
             text = None
         tap = _Tap(self, attn, hidden_states.shape, text)
@@ -186,15 +186,19 @@ class RecordingProcessor:
         return output
 
 
-def _text_states(layer: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _text_states(
+    processor: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Any:
     """Return the text states among the arguments of a layer's processor.
 
-    The single blocks of Flux.2 take none, and pass a mask in their place.
+    Those of ERNIE-Image and of the single blocks of Flux.2 take a mask in their place.
     """
     name = "encoder_hidden_states"
     if name in kwargs or not args:
         return kwargs.get(name)
-    has_place = name in inspect.signature(layer.forward).parameters
+    has_place = name in inspect.signature(processor.__call__).parameters
     return args[0] if has_place else None
 
 

@@ -25,7 +25,12 @@ class Transformer(Family):
     @property
     def defaults(self) -> Arguments:
         """The arguments that would scale the image to another size, or rewrite the prompt."""
-        names = {"use_resolution_binning", "clean_caption", "enable_prompt_rewrite"}
+        names = {
+            "use_resolution_binning",
+            "clean_caption",
+            "enable_prompt_rewrite",
+            "use_pe",
+        }
         return dict.fromkeys(names & parameters(self.pipe).keys(), False)
 
     def attention(self) -> dict[str, Any]:

@@ -607,7 +607,7 @@ class Trace:
             raise ArgumentError(
                 f"the weights and edits are for {quoted(self._steered)}, and the model reads "
                 f"{quoted(texts)}: leave out what changes the prompt (such as prompt_2, "
-                "caption_upsample_temperature and enable_prompt_rewrite), or pass edits to "
+                "caption_upsample_temperature, enable_prompt_rewrite and use_pe), or pass edits to "
                 "hm.generate, which find words in what is read"
             )
 
