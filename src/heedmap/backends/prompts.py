@@ -588,9 +588,9 @@ def _watch_blocks(
             values = state.values
             changed = [name for name in values if values[name] is not given.get(name)]
             arguments = {**call.arguments, **{name: values[name] for name in changed}}
-            # That of the user alone, not what the blocks have made of a text.
-            name = "negative_prompt_embeds"
-            arguments[name] = given.get(name)
+            # Those of the user alone, not what the blocks have made of a text.
+            for name in ("prompt_embeds", "negative_prompt_embeds"):
+                arguments[name] = given.get(name)
             if not any(record.ids for record in call.records):
                 arguments["prompt"] = None  # its states were encoded elsewhere
             call.arguments = family.encoding_arguments(arguments)
