@@ -143,6 +143,10 @@ def test_a_modular_folder_is_used_as_any_other(load, tmp_path):
         hm.trace(diffusers.ModularPipeline.from_pretrained(tmp_path / "model"))
     pipe = hm.load(tmp_path / "model")
     call = {"seed": 1, "steps": 2, "size": (48, 80), "max_sequence_length": 12}
+    images = [hm.generate(pipe, "a red dog", **call).image]
+    pipe.update_components(guider=pipe.guider.new(guidance_scale=5.0))
+    images.append(hm.generate(pipe, "a red dog", **call).image)
+    assert images[0] != images[1]
     run = hm.generate(pipe, "a red dog", negative="at", **call)
     run.save(tmp_path / "run")
     pipe.update_components(guider=pipe.guider.new(guidance_scale=9.0))

@@ -388,9 +388,10 @@ _CUT = "The following part of your input was truncated"  # heedmap names the wor
 @contextmanager
 def silence_logs(pipe: Any = None) -> Iterator[None]:
     """Silence needless messages of diffusers and transformers, and those of a pipeline if given."""
-    needless = dict(_NEEDLESS)
+    needless: dict[str, str] = {}
     if pipe is not None:
         needless |= {kind.__module__: _CUT for kind in type(pipe).__mro__}
+    needless |= _NEEDLESS
 
     def is_needed(record: logging.LogRecord) -> bool:
         return needless[record.name] not in record.getMessage()

@@ -76,6 +76,10 @@ UNSERVED = {
         ["QwenImageLayeredPipeline", "QwenImageLayeredModularPipeline"],
         "draws several layers, one image each",
     ),
+    **dict.fromkeys(
+        ["QwenImage21ModularPipeline", "QwenImage21TurboModularPipeline"],
+        "keeps the chat template of its prompt inside its blocks, where heedmap cannot read it",
+    ),
     "ZImageOmniPipeline": (
         "splits its prompt at images of yours, and puts their positions beside those of the image "
         "that it draws"
@@ -126,10 +130,6 @@ NOT_YET = {
         "has a tokenizer without character offsets",
     ),
     "OnnxStableDiffusionPipeline": "runs its UNet outside of torch",
-    **dict.fromkeys(
-        ["QwenImage21ModularPipeline", "QwenImage21TurboModularPipeline"],
-        "has the chat template of its prompt inside its blocks",
-    ),
 }
 """What of a pipeline is not yet supported although its UNet may be, by the name of its class."""
 GROUP = "heedmap.families"
@@ -149,12 +149,21 @@ def family_of(pipe: Any) -> Family:
         family = kind(pipe)
         if family.serves():
             return family
-    model = getattr(pipe, "unet", None) or getattr(pipe, "transformer", None)
-    if model is None and is_modular(pipe):
+    name = type(pipe).__name__
+    if not hasattr(pipe, "components"):
         raise ModelError(
-            f"{type(pipe).__name__} has no denoiser yet: call pipe.load_components() first"
+            f"{name} is no pipeline: expected one, such as hm.load returns"
         )
-    raise _unreadable(type(pipe).__name__, type(model).__name__)
+    model = getattr(pipe, "unet", None) or getattr(pipe, "transformer", None)
+    kind = type(model)
+    if model is None and is_modular(pipe):
+        parts = {part.name: part.type_hint for part in pipe._blocks.expected_components}
+        kind = parts.get("unet") or parts.get("transformer") or kind
+        if any(issubclass(kind, family.model_class) for family in families()):
+            raise ModelError(
+                f"{name} has no denoiser yet: call pipe.load_components() first"
+            )
+    raise _unreadable(name, kind.__name__)
 
 
 def family_named(index: Mapping[str, Any]) -> type[Family]:
@@ -360,6 +369,7 @@ def for_batch(
         "prompt": prompts[0] if count == 1 else list(prompts),
         "generator": list(map(noise, seeds)),
         **family.defaults,
+        **_guided(pipe),
         **{name: value for name, value in values.items() if value is not None},
         **options.arguments,
     }
@@ -383,6 +393,14 @@ def for_batch(
     if isinstance(call.get("image"), list) and not family.lists_references:
         call["image"] = family.encoding_arguments(call)["image"]
     return call
+
+
+def _guided(pipe: Any) -> dict[str, Any]:
+    """Return the empty negative prompt, where a guider would guide by nothing without one."""
+    guider = getattr(pipe, "guider", None)
+    is_guided = is_modular(pipe) and guider is not None and guider._enabled
+    name = DIFFUSERS_NAMES["negative"]
+    return {name: ""} if is_guided and name in parameters(pipe) else {}
 
 
 def _repeated(name: str, value: Any, count: int) -> Any:
