@@ -14,8 +14,8 @@ from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 import heedmap as hm
 from families.checking import check
-from families.models import ALONE, TABLE, Processor, flux2_parts, language, picture, sharpened
-from heedmap.errors import ArgumentError, ModelError
+from families.models import ALONE, TABLE, Processor, flux2_parts, language, mask, picture, sharpened
+from heedmap.errors import ArgumentError, HeedmapWarning, ModelError
 
 BLOCKS = {
     "sdxl": "StableDiffusionXLAutoBlocks",
@@ -155,8 +155,23 @@ def test_a_modular_folder_is_used_as_any_other(load, tmp_path):
     assert located.maps["red"].values.any()
     pair = hm.edit(pipe, "a red dog", "a red cat", **call)
     assert pair.edited.image.tobytes() != pair.source.image.tobytes()
+    with pytest.warns(HeedmapWarning):  # that random weights change all of it
+        pair = hm.edit(pipe, "a red dog", "a red cat", image=run.image, **(call | {"size": None}))
+    assert pair.source.input_image is not None
     with pytest.raises(ArgumentError, match="guider"):
         hm.generate(pipe, "a red dog", guidance=2.0, **call)
+
+
+def test_an_image_of_the_users_is_given_to_the_language_model(load):
+    """And a crop of inpainting is refused."""
+    pipe = modular(load("qwen_edit"), BLOCKS["qwen_edit"], guider=ClassifierFreeGuidance(3.0))
+    call = {"image": picture(160, 96), "seed": 1, "steps": 1}
+    assert hm.generate(pipe, "a red dog", **call).maps["red"].values.any()
+    assert hm.edit(pipe, "a red dog", "a red cat", **call).edited.maps["cat"].values.any()
+    pipe = modular(load("qwen"), BLOCKS["qwen"], guider=ClassifierFreeGuidance(3.0))
+    call = {"image": picture(96, 160), "mask_image": mask(96, 160), "padding_mask_crop": 8}
+    with pytest.raises(ArgumentError, match="padding_mask_crop"), hm.trace(pipe):
+        draw(pipe, prompt="a red dog", num_inference_steps=2, **call)
 
 
 def test_text_that_other_blocks_encoded_is_labelled_by_its_positions(load):

@@ -393,7 +393,7 @@ class Family(ABC):
         Inpainting selects a crop by one of these, and draws it enlarged.
         """
         if hasattr(self.pipe, "mask_processor"):
-            yield self.pipe.mask_processor, "get_crop_region", _refuse_crop
+            yield self.pipe.mask_processor, "get_crop_region", refuse_crop
 
     def has_quirk(self, quirk: str) -> bool:
         """Return whether the class of the pipeline, or a base of it, has a quirk."""
@@ -423,7 +423,8 @@ class Family(ABC):
         return int(getattr(self.pipe, "vae_scale_factor", 8))
 
 
-def _refuse_crop(*args: Any, **kwargs: Any) -> Any:
+def refuse_crop(*args: Any, **kwargs: Any) -> Any:
+    """Raise the error of a call that draws a part of the image alone."""
     raise ArgumentError(
         "padding_mask_crop draws a part of the image alone, so that its maps would be misplaced: "
         "leave it out, or crop the image and the mask before"

@@ -24,6 +24,7 @@ from heedmap.backends.base import (
     TextStates,
     Undo,
     active_calls,
+    refuse_crop,
     replace_method,
 )
 from heedmap.backends.loading import silence_logs
@@ -588,6 +589,8 @@ def _watch_blocks(
             values = state.values
             changed = [name for name in values if values[name] is not given.get(name)]
             arguments = {**call.arguments, **{name: values[name] for name in changed}}
+            if arguments.get("padding_mask_crop") is not None:
+                refuse_crop()
             # Those of the user alone, not what the blocks have made of a text.
             for name in ("prompt_embeds", "negative_prompt_embeds"):
                 arguments[name] = given.get(name)

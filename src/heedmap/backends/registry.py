@@ -329,7 +329,8 @@ def check_names(
 ) -> None:
     """Raise an ArgumentError if a keyword is neither the pipeline's nor one of these others."""
     kind = type(pipe).__name__
-    known = [*others, *list(parameters(pipe))[1:]]  # many take any name, and ignore it
+    taken = [name for name in parameters(pipe) if name != "self"]
+    known = [*others, *taken]  # many take any name, and ignore it
     if "image" in names and "image" not in known:
         raise ArgumentError(
             f"{kind} takes no image whose maps can be recorded: use hm.edit or hm.locate for an "

@@ -377,16 +377,23 @@ def extract_image(
 ) -> tuple[Image.Image | None, Mapping[str, Any]]:
     """Open the image to edit, or make it an argument of a pipeline that takes an image.
 
-    A list is of reference images.
+    A list is of reference images. Blocks of a modular pipeline that begin with a part of the image
+    take it if they are given a `strength` or a mask.
     """
     if image is None:
         return None, arguments
-    is_to_edit = family_of(pipe).reads_images and not isinstance(image, list)
-    if "image" in parameters(pipe) and not is_to_edit:
+    names = parameters(pipe)
+    begins = {"strength", "mask_image"}
+    family = family_of(pipe)
+    draws_from_text = family.reads_images
+    if is_modular(pipe) and not family.needs_image and not begins & arguments.keys():
+        draws_from_text |= "strength" in names
+    is_to_edit = draws_from_text and not isinstance(image, list)
+    if "image" in names and not is_to_edit:
         image = open_image(image) if isinstance(image, str | PathLike) else image
         return None, {**arguments, "image": image}
     check_takes_latents(pipe)
-    if family_of(pipe).has_quirk("unblended"):
+    if family.has_quirk("unblended"):
         raise ModelError(
             f"{type(pipe).__name__} does not draw from the latents of its steps alone, so that "
             "your image would not come back: expected another pipeline of such a model, "

@@ -272,6 +272,10 @@ class Call:
                 )
             others = sum(map(math.prod, self.references)) + event.layout.padding
             positions = keys - self.tokens - others
+        if rows != len(self.layout.rows) == 1:
+            raise TraceError(
+                f"one negative prompt stands for {rows} images: pass a list with one for each"
+            )
         if rows != len(self.layout.rows):
             raise TraceError(
                 f"{name} computed attention for {rows} rows where the model was given "
