@@ -36,9 +36,10 @@ def test_a_family_is_found_by_the_class_of_its_denoiser(make):
 
 
 def test_pipelines_of_no_family_are_refused():
-    for pipe in (SimpleNamespace(unet=None, transformer=None), "a cat"):
-        with pytest.raises(ModelError, match="denoiser"):
-            family_of(pipe)
+    with pytest.raises(ModelError, match="denoiser"):
+        family_of(SimpleNamespace(unet=None, transformer=None, components={}))
+    with pytest.raises(ModelError, match="str is no pipeline"):
+        family_of("a cat")
     for index in ({}, {"unet": ["diffusers", "UNet3D"]}, {"unet": None, "transformer": 3}):
         with pytest.raises(ModelError, match="denoiser"):
             family_named({"_class_name": "B", **index})
