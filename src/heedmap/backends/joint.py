@@ -8,6 +8,7 @@ all attention, that to the image included: a row sums to less than 1.
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import is_
 from typing import Any
@@ -212,9 +213,14 @@ class SequenceFamily(JointFamily):
     pads_to_longest = "right"
     timestep_error = 2e-4
 
+    @cached_property
+    def _main(self) -> set[Any]:
+        """The parts of the main blocks."""
+        return {part for block in self.model.layers for part in block.children()}
+
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer is of a main block."""
-        return any(layer in block.children() for block in self.model.layers)
+        return layer in self._main
 
 
 def _unmasked(values: Arguments) -> dict[str, Any]:
