@@ -65,7 +65,7 @@ class Family(ABC):
             "text_encoder_2".
         pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
             "" where they are not.
-        encoder_padding: that side where the text encoder reads them, if it is another.
+        encoder_padding: the side on which the text encoder pads prompts, if it is another.
         pads_branches_alike: whether `encode_prompt` pads them to the longest of the negative
             prompts, too.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
@@ -275,7 +275,7 @@ class Family(ABC):
 
     @cached_property
     def encoder(self) -> Any:
-        """What encodes the prompts, and has the settings for it: the pipeline, or its block."""
+        """The pipeline, or its block, that encodes prompts and has the settings for it."""
         return text_block(self.pipe) if is_modular(self.pipe) else self.pipe
 
     @property

@@ -2,9 +2,7 @@
 
 A language model reads each prompt by itself, without padding. The pipeline pads the texts of both
 branches to the longest of them; a mask hides the padding. Four cells of the autoencoder are the
-channels of one position. The pipeline normalizes them with an ε of 1e-5, and heedmap an image of
-the user's with that of the autoencoder's configuration: with 1e-4 there, its channels are smaller
-by 4.5e-5, divided by their variance.
+channels of one position.
 """
 
 from dataclasses import replace

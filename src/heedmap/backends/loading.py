@@ -47,11 +47,12 @@ def default_arguments(pipe: Any) -> dict[str, Any]:
 
 def name_of(pipe: Any) -> str:
     """Return the source of a pipeline: a hub id, a path, or the name of an embedded model."""
-    path = getattr(pipe, "name_or_path", None)
-    path = path or getattr(
-        pipe, "_pretrained_model_name_or_path", None
-    )  # a modular one's
-    return _display_name(path or type(pipe).__name__)
+    # The second is that of a modular pipeline.
+    for name in ("name_or_path", "_pretrained_model_name_or_path"):
+        path = getattr(pipe, name, None)
+        if path:
+            return _display_name(path)
+    return type(pipe).__name__
 
 
 def _display_name(where: Path | str) -> str:
@@ -242,8 +243,7 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
         if _is_modular(index):
             return family(outline(model)).whole_table(prompt, {})
         has_tokenizer = any(name.startswith("tokenizer") for name in index)
-        kept = "tokenizer" if has_tokenizer else "processor"
-        parts = _empty_parts(index, kept)
+        parts = _empty_parts(index, "tokenizer" if has_tokenizer else "processor")
         for name in family.needed_parts:
             parts[name] = _part_outline(index, name, where)
         pipe: Any = DiffusionPipeline.from_pretrained(str(where), **parts)

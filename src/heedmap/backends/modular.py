@@ -13,11 +13,8 @@ from diffusers.modular_pipelines import PipelineState
 
 from heedmap.errors import TraceError
 
-STATES = "prompt_embeds"
-"""The name of the prompt's text states in the state of a call."""
 
-
-class WatchedBlocks:
+class BlocksProxy:
     """The blocks of a pipeline, with a function that runs them in place of their own call."""
 
     def __init__(
@@ -56,10 +53,10 @@ def watch_calls(
     `undo` takes the function that ends this.
     """
     blocks = pipe._blocks
-    pipe._blocks = watched = WatchedBlocks(blocks, run)
+    pipe._blocks = proxy = BlocksProxy(blocks, run)
 
     def restore() -> None:
-        if pipe._blocks is watched:
+        if pipe._blocks is proxy:
             pipe._blocks = blocks
 
     undo(restore)
@@ -97,9 +94,9 @@ def _find_text_block(blocks: Any) -> Any:
     """Return the first block without blocks of its own that makes text states; None without."""
     parts = getattr(blocks, "sub_blocks", None) or {}
     for part in parts.values():
-        found = _find_text_block(part)
-        if found is not None:
-            return found
+        block = _find_text_block(part)
+        if block is not None:
+            return block
     reads_text = "prompt" in blocks.input_names
-    makes_states = STATES in blocks.intermediate_output_names
+    makes_states = "prompt_embeds" in blocks.intermediate_output_names
     return blocks if reads_text and makes_states and not parts else None

@@ -495,7 +495,7 @@ def watch(
     """
     pipe = family.pipe
 
-    def read(call: EncodingCall, encode: Callable[..., Any]) -> Encoding:
+    def label(call: EncodingCall, encode: Callable[..., Any]) -> Encoding:
         """Label the text of a call, and encode the concepts."""
         if prompts is not None:
             _check_labels(call, encode, prompts)
@@ -507,7 +507,7 @@ def watch(
         return replace(encoding, concepts=states)
 
     if is_modular(pipe):
-        _watch_blocks(family, read, begin, end, undo)
+        _watch_blocks(family, label, begin, end, undo)
         return
     name = encoding_method(pipe)
     encode = getattr(pipe, name)
@@ -544,7 +544,7 @@ def watch(
             second = _encoding(call, None, negative)
             begin(replace(last[1], negative=second.conditional))
             return result
-        encoding = read(call, encode)
+        encoding = label(call, encode)
         last = (running[0], encoding) if running else None
         begin(encoding)
         return result
@@ -561,23 +561,23 @@ def watch(
 
 def _watch_blocks(
     family: Family,
-    read: Callable[[EncodingCall, Callable[..., Any]], Encoding],
+    label: Callable[[EncodingCall, Callable[..., Any]], Encoding],
     begin: Callable[[Encoding], None],
     end: Callable[[], None],
     undo: Undo,
 ) -> None:
     """Call `begin` before the first pass of each call of a modular pipeline, and `end` after it.
 
-    `read` makes the encoding of a call and of the function that encodes other texts.
+    `label` makes the encoding of a call and of the function that encodes other texts.
     """
     pipe = family.pipe
     # The call that has not run the model yet, its state, and the values of that at its begin.
     waiting: list[tuple[EncodingCall, PipelineState, Arguments]] = []
 
     def run(state: PipelineState, run_blocks: Callable[[], Any]) -> Any:
-        given = dict(state.values)
-        call = EncodingCall(family, given)
-        waiting[:] = [(call, state, given)]
+        initial = dict(state.values)
+        call = EncodingCall(family, initial)
+        waiting[:] = [(call, state, initial)]
         with call.watch_encoders():
             result = run_blocks()
         end()
@@ -585,20 +585,20 @@ def _watch_blocks(
 
     def before_pass(*_: Any) -> None:
         while waiting:
-            call, state, given = waiting.pop()
+            call, state, initial = waiting.pop()
             values = state.values
-            changed = [name for name in values if values[name] is not given.get(name)]
+            changed = [name for name in values if values[name] is not initial.get(name)]
             arguments = {**call.arguments, **{name: values[name] for name in changed}}
             if arguments.get("padding_mask_crop") is not None:
                 refuse_crop()
             # Those of the user alone, not what the blocks have made of a text.
             for name in ("prompt_embeds", "negative_prompt_embeds"):
-                arguments[name] = given.get(name)
+                arguments[name] = initial.get(name)
             if not any(record.ids for record in call.records):
                 arguments["prompt"] = None  # its states were encoded elsewhere
             call.arguments = family.encoding_arguments(arguments)
             call.results.append(state.values)
-            begin(read(call, partial(encode_text, pipe)))
+            begin(label(call, partial(encode_text, pipe)))
 
     hook = family.called_model.register_forward_pre_hook(before_pass, prepend=True)
     undo(hook.remove)

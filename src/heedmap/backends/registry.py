@@ -329,8 +329,8 @@ def check_names(
 ) -> None:
     """Raise an ArgumentError if a keyword is neither the pipeline's nor one of these others."""
     kind = type(pipe).__name__
-    taken = [name for name in parameters(pipe) if name != "self"]
-    known = [*others, *taken]  # many take any name, and ignore it
+    # Many take any name, and ignore it.
+    known = sorted({*others, *parameters(pipe)} - {"self"})
     if "image" in names and "image" not in known:
         raise ArgumentError(
             f"{kind} takes no image whose maps can be recorded: use hm.edit or hm.locate for an "

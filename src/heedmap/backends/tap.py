@@ -449,11 +449,12 @@ def _kernel_for_modes() -> Iterator[None]:
     if not _get_current_function_mode_stack():
         yield
         return
+    before = functional.scaled_dot_product_attention
     functional.scaled_dot_product_attention = _kernel
     try:
         yield
     finally:
-        functional.scaled_dot_product_attention = _attend
+        functional.scaled_dot_product_attention = before
 
 
 def _scores(

@@ -255,7 +255,7 @@ class AttentionEvent:
 def numbers(mask: Tensor) -> Tensor:
     """Return a mask (H, Q, N) as numbers to add to scores, float32.
 
-    What is the same for all heads, or for all queries, is computed once.
+    A part that all heads or all queries share is computed once.
     """
     part = mask
     for axis in (0, 1):
