@@ -22,6 +22,7 @@ from heedmap.io.schemas import GridReport as GridReport
 from heedmap.io.schemas import Settings as Settings
 from heedmap.io.word_edits import Confine as Confine
 from heedmap.io.word_edits import Reweight as Reweight
+from heedmap.maps.budgets import Budget as Budget
 from heedmap.maps.heatmaps import HeatMap as HeatMap
 from heedmap.maps.heatmaps import HeatMaps as HeatMaps
 from heedmap.mathematics.by_hand import Attention as Attention

@@ -216,6 +216,12 @@ class GenerateOptions:
         "text: of the attention to the text alone.",
         partial(check_one_of, known=get_args(ShareOf)),
     )
+    budget: bool = option(
+        False,
+        "Also record where all attention goes: to words, special tokens, padding and the image. "
+        "`inspect --budget` shows it.",
+        check_bool,
+    )
     limit: int = option(2**31, check=partial(check_int, least=1))
     arguments: Mapping[str, Any] = field(
         default_factory=dict,
@@ -407,6 +413,7 @@ class LocateKeywords(RecordingKeywords, total=False):
 
     tokens: Tokens
     concepts: Sequence[str]
+    budget: bool
 
 
 class GuidedKeywords(RecordingKeywords, total=False):

@@ -230,6 +230,7 @@ def locate(
         tokens: as in `generate`.
         concepts: as in `generate`.
         share_of: as in `generate`.
+        budget: as in `generate`.
         limit: as in `generate`.
         progress: called after every step with the number of steps done and of all steps.
         options: other arguments of the pipeline, as in `generate`.

@@ -54,6 +54,7 @@ class RecordingSpec:
     branches: frozenset[BranchName] = frozenset({"conditional"})
     concepts: tuple[str, ...] = ()
     share_of: ShareOf = GenerateOptions.share_of
+    budget: bool = GenerateOptions.budget
     limit: int = GenerateOptions.limit
     prompts: tuple[str, ...] | None = None
     weights_read: bool = False
@@ -67,6 +68,7 @@ class RecordingSpec:
             "branches": frozenset(options.branches),
             "concepts": checked_concepts(options.concepts),
             "share_of": options.share_of,
+            "budget": options.budget,
             "limit": options.limit,
         }
         return cls(**{**values, **more})

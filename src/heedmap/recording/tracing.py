@@ -39,6 +39,7 @@ from heedmap.errors import (
     quoted,
     warn,
 )
+from heedmap.maps.budgets import Budget
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.events import (
@@ -47,6 +48,7 @@ from heedmap.mathematics.events import (
 )
 from heedmap.mathematics.rules import Rule
 from heedmap.options import AXES, BranchName, GenerateOptions, Keep, ShareOf, Tokens
+from heedmap.recording.budget import BudgetRecorder
 from heedmap.recording.calls import Call
 from heedmap.recording.controller import AttentionController, Steering
 from heedmap.recording.edits import (
@@ -74,6 +76,7 @@ def trace(
     concepts: Sequence[str] = GenerateOptions.concepts,
     prompts: str | Sequence[str] | None = None,
     share_of: ShareOf = GenerateOptions.share_of,
+    budget: bool = GenerateOptions.budget,
     limit: int = GenerateOptions.limit,
     edits: Iterable[Edit] = (),
 ) -> "Trace":
@@ -99,6 +102,7 @@ def trace(
         prompts: if you call the pipeline with `prompt_embeds`: the texts they were encoded from.
             Without them, maps are labelled by token position.
         share_of: as in `generate`.
+        budget: as in `generate`, for `Trace.budgets`.
         limit: the number of bytes that may be kept in all, 2 GiB by default; a run that would keep
             more is refused before its first step.
         edits: changes of the attention of every prompt, as in `generate`. The images then differ,
@@ -121,8 +125,13 @@ def trace(
         branches=branches,
         concepts=concepts,
         share_of=share_of,
+        budget=budget,
         limit=limit,
     )
+    if budget and "conditional" not in options.branches:
+        raise ArgumentError(
+            "the budget is that of the prompt: expected 'conditional' among the branches"
+        )
     texts = [prompts] if isinstance(prompts, str) else as_ordered_list(prompts or [])
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
@@ -263,6 +272,7 @@ class Trace:
         self._frame: FrameType | None = None
         self._timesteps = TimestepReader(pipe)
         self._recorders: list[Recorder] = []  # of the calls that run or are over
+        self._budgets: dict[Recorder, BudgetRecorder] = {}
         self._open = False
 
     # --- what was recorded ---
@@ -312,6 +322,12 @@ class Trace:
     def reference_maps(self) -> tuple[tuple[HeatMaps, ...], ...]:
         """The heat maps of the reference images of each image: where the words read these."""
         return tuple(tuple(map(HeatMaps, image)) for image in self.reference_recordings)
+
+    @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """The budget of attention of each image; none if `budget` was False."""
+        done = [one for one in self._done() if one in self._budgets]
+        return tuple(chain(*(self._budgets[one].budgets() for one in done)))
 
     @property
     def steps(self) -> int:
@@ -578,6 +594,11 @@ class Trace:
         recorder = Recorder(
             call, self._spec, hooks.layers, hooks.self_layers, self._map_tokens
         )
+        of_call: list[Observer] = [recorder]
+        if self._spec.budget:
+            budget = BudgetRecorder(recorder, self._spec.keep)
+            self._budgets[recorder] = budget
+            of_call.append(budget)
         check_memory_limit([*self._recorders, recorder], self._spec)
         if (self._edits or self._rules) and registry.control_reads_text(self._pipe):
             warn(
@@ -587,7 +608,6 @@ class Trace:
             )
         self._make_rules(call, encoding)
         self._recorders.append(recorder)
-        of_call: list[Observer] = [recorder]
         if self._probe is not None:
             of_call.append(partial(self._probe.record, recorder))
         self._observers_of_call = [*of_call, *self._observers]

@@ -10,7 +10,13 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from heedmap.checks import as_list, check_one_of
-from heedmap.errors import ArgumentError, RunError, plural, quoted
+from heedmap.errors import (
+    ArgumentError,
+    NothingRecordedError,
+    RunError,
+    plural,
+    quoted,
+)
 from heedmap.figures import plots
 from heedmap.figures.overlays import (
     Animation,
@@ -29,6 +35,7 @@ from heedmap.io.schemas import (
 from heedmap.io.word_edits import Confine
 from heedmap.io.writing import png, slug
 from heedmap.maps import word_figures
+from heedmap.maps.budgets import Budget
 from heedmap.maps.heatmaps import (
     SCALES,
     HeatMap,
@@ -50,6 +57,7 @@ if TYPE_CHECKING:
 _NEGATIVE = "negative.safetensors"
 _CONCEPTS = "concepts.safetensors"
 _INPUT = "input.png"
+_BUDGET = "budget.safetensors"
 
 
 class StepsFile(Struct, frozen=True):
@@ -91,8 +99,8 @@ class Run(Result):
     Its folder has `image.png` (with the settings as a `parameters` text chunk, unless it was edited
     or made from an image), `input.png` (an image of yours that was edited), `index.html` (the
     page), `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and
-    `negative.safetensors`), `steps.png` (the images of the steps, row by row, if they were kept),
-    `run.json`; of concepts `concepts.safetensors`, `concepts.png` and
+    `negative.safetensors`, `budget.safetensors`), `steps.png` (the images of the steps, row by row,
+    if they were kept), `run.json`; of concepts `concepts.safetensors`, `concepts.png` and
     `words/concept-<number>-<concept>.png`; and of each reference image
     `reference-<number>.safetensors`, `reference-<number>.png` and `reference-<number>-sheet.png`.
 
@@ -108,6 +116,7 @@ class Run(Result):
             models `run.concepts.outputs["sky"]`; None without concepts.
         input_image: the image of yours that was edited, as the model saw it; None of other runs.
         references: the reference images (`run.references[0].maps["hat"]`).
+        attention_budget: the shares of all attention, as `budget`; None where it was not recorded.
     """
 
     image: Image.Image
@@ -118,6 +127,19 @@ class Run(Result):
     concepts: HeatMaps | None = None
     input_image: Image.Image | None = None
     references: tuple[ReferenceImage, ...] = ()
+    attention_budget: Budget | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """The shares of all attention: `run.budget(by=("layer", "step"))`.
+
+        NothingRecordedError if the run was generated without `budget=True`.
+        """
+        if self.attention_budget is None:
+            raise NothingRecordedError(
+                "the budget was not recorded: pass budget=True (--budget)"
+            )
+        return self.attention_budget
 
     def __repr__(self) -> str:
         settings = self.settings
@@ -228,6 +250,8 @@ class Run(Result):
             "steps.png": steps and steps.mosaic(),
             "maps.safetensors": self.maps.recording,
         }
+        if self.attention_budget is not None:
+            parts[_BUDGET] = self.attention_budget.recording
         if self.negative_maps is not None:
             parts[_NEGATIVE] = self.negative_maps.recording
         if overlays:
@@ -279,7 +303,9 @@ class Run(Result):
                 return HeatMaps(Recording.load(folder / name), image)
             return None
 
-        steps = input_image = None
+        steps = input_image = budget = None
+        if _BUDGET in file.files:
+            budget = Budget(Recording.load(folder / _BUDGET))
         if file.steps is not None:
             count = len(recording.timesteps)
             whole = mosaic_size(count, file.steps.size)
@@ -308,6 +334,7 @@ class Run(Result):
             maps_of(_CONCEPTS),
             input_image,
             tuple(references),
+            budget,
         )
 
 
