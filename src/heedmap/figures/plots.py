@@ -312,6 +312,8 @@ def draw_shares(
         ncols=len(shares),
         frameon=False,
         fontsize=_NOTE,
+        handlelength=1,
+        columnspacing=1,
     )
     return _with_bars(figure, ())
 
