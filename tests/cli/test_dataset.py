@@ -12,12 +12,9 @@ def test_a_data_set_is_the_librarys(saved: Path):
     hm.dataset("saved", "mine", format="voc", words=["red house"], classes="noun")
     options = ("--format", "voc", "--words", "red house", "--classes", "noun", "--out", "out")
     assert run_json("dataset", "saved", *options) == {"folder": "out", "warnings": []}
-    assert files(Path("out")) == files(Path("mine"))
-    for name in files(Path("out")):
+    for name in files(Path("out")) | files(Path("mine")):
         assert Path("out", name).read_bytes() == Path("mine", name).read_bytes()
     error_of("dataset", "saved", "--out", "out")
-    error_of("dataset", "missing")
-    assert not Path("missing").exists()
 
 
 def test_a_sweep_saves_the_masks_of_its_results(model):

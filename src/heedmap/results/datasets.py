@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from heedmap.checks import check_one_of
-from heedmap.errors import RunError, SelectionError, WordError
+from heedmap.errors import RunError, SelectionError, UnknownWordError, WordError
 from heedmap.figures.overlays import to_rgb
 from heedmap.io.reading import path_of
 from heedmap.io.writing import put_file, slug, whole_folder
@@ -69,6 +69,7 @@ def dataset(
         ArgumentError: if an argument is wrong.
         RunError: if no run has such a word, or the runs have too many; if a run cannot be read, or
             has no refined maps; or if something is at `out` already.
+        UnknownWordError: if no prompt has one of the words.
     """
     check_one_of("format", format, _FILES)
     check_one_of("classes", classes, ("phrase", "noun"))
@@ -90,6 +91,9 @@ def dataset(
             f"the runs in {root} have {len(names)} classes: expected 1 to {_MOST_CLASSES}, or more "
             "in the format coco; name a folder of saved runs, and words of their prompts"
         )
+    unknown = set(chosen or ()).difference(*phrases_of.values())
+    if unknown:
+        raise UnknownWordError(f"no prompt in {root} has the words {sorted(unknown)}")
     labels = [_BACKGROUND, *sorted(names)]
     stems: list[str] = []
     images: list[Any] = []
