@@ -1,13 +1,15 @@
 """Data sets of saved runs, held against the segments of each run, by readers of each format."""
 
-import json
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from making import noisy_run, with_refined
-from maps.test_segments import decode
 from PIL import Image
+from pycocotools.coco import COCO
 
 import heedmap as hm
 from heedmap.errors import ArgumentError, RunError, UnknownWordError
@@ -37,20 +39,20 @@ def labels_of(run: hm.Run) -> np.ndarray:
 
 def test_coco_numbers_the_classes_of_all_runs_alike(runs: Path, tmp_path: Path):
     folder = hm.dataset(runs, tmp_path / "x")
-    content = json.loads((folder / "annotations.json").read_text())
-    categories = {one["id"]: one["name"] for one in content["categories"]}
+    with redirect_stdout(StringIO()):  # it prints what it does
+        found = COCO(folder / "annotations.json")
+    categories = {number: one["name"] for number, one in found.cats.items()}
     assert categories == dict(enumerate(CLASSES[1:], 1))
-    annotations = content["annotations"]
-    assert [one["id"] for one in annotations] == [1, 2, 3, 4]
-    assert {image["run"]: image["prompt"] for image in content["images"]} == PROMPTS
-    for image in content["images"]:
+    assert [*found.anns] == [1, 2, 3, 4]
+    images: list[Any] = [*found.imgs.values()]
+    assert {image["run"]: image["prompt"] for image in images} == PROMPTS
+    for image in images:
         run = hm.Run.load(runs / image["run"])
         with Image.open(folder / "images" / image["file_name"]) as picture:
             assert picture.tobytes() == run.image.tobytes()
         labels = np.zeros((image["height"], image["width"]), int)
-        for one in annotations:
-            if one["image_id"] == image["id"]:
-                labels[decode(**one["segmentation"])] = one["category_id"]
+        for one in found.imgToAnns[image["id"]]:
+            labels[found.annToMask(one) > 0] = one["category_id"]
         assert np.array_equal(labels, labels_of(run))
 
 
