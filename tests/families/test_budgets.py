@@ -17,6 +17,7 @@ from heedmap.recording.tracing import trace
 PROMPTS = ["a red house", "the big cat"]
 GROUPS = {
     "sd1": ["start", "words", "end", "padding"],
+    "sd2": ["start", "words", "end", "padding"],
     "sigma": ["words", "end", "padding"],
     "sd3": ["start", "words", "end", "padding", "image"],
     "klein_images": ["template", "words", "padding", "image", "references"],

@@ -134,15 +134,20 @@ class Budget:
         axes = check_subset("by", kept[:1] if by is None else by, AXES)
         for axis in axes:
             Selection(recording).check_kept(axis)
+        averaged = tuple(
+            n for n, axis in enumerate(("step", "head")) if axis not in axes
+        )
         names = short_names({layer.name: layer.part for layer in recording.layers})
         parts: defaultdict[tuple[Any, ...], list[np.ndarray]] = defaultdict(list)
         for name, array in zip(names.values(), recording.arrays, strict=True):
-            for step, head in np.ndindex(array.shape[:2]):
+            # Layers have the same weight, whatever the number of their heads.
+            mean = array.mean(axis=averaged, keepdims=True, dtype=float)
+            for step, head in np.ndindex(mean.shape[:2]):
                 labels = {"layer": name, "step": step, "head": head}
                 place = tuple(labels[axis] for axis in axes)
-                parts[place].append(array[step, head, 0])
+                parts[place].append(mean[step, head, 0])
         return [
-            (dict(zip(axes, place, strict=True)), np.mean(values, axis=0, dtype=float))
+            (dict(zip(axes, place, strict=True)), np.mean(values, axis=0))
             for place, values in parts.items()
         ]
 
