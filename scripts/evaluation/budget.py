@@ -25,7 +25,8 @@ def measure(pipe: Any, n: int, seed: int, progress: Progress, **how: Any) -> Fig
         budgets.append(run.budget)
         progress("budget", len(budgets), n)
     figures = {}
-    for by in ([], ["layer"]):
+    orders: list[Any] = [[], ["layer"]]
+    for by in orders:
         rows = [(row.pop("layer", ALL), row) for one in budgets for row in one.rows(by)]
         sinks = [(sink.get("layer", ALL), sink) for one in budgets for sink in largest(one, by)]
         for name in dict.fromkeys(layer for layer, _ in rows):
@@ -47,8 +48,9 @@ def largest(budget: heedmap.Budget, by: Sequence[Any]) -> list[dict[str, Any]]:
 
 def kind_of(sink: dict[str, Any]) -> str:
     """What a key is; of padding also the position of the token."""
-    kinds = {"words": "a word", "image": "the image", "padding": f"padding {sink['key']}"}
-    return kinds.get(sink["group"], sink["group"])
+    if sink["group"] == "padding":
+        return f"padding {sink['key']}"
+    return {"words": "a word", "image": "the image"}.get(sink["group"], "a special token")
 
 
 def table(figures: Figures) -> str:
