@@ -9,6 +9,7 @@
     python scripts/evaluate.py own                           does it edit other pictures, too?
     python scripts/evaluate.py maps                          do maps say where the words are?
     python scripts/evaluate.py trust                         do maps say where words act?
+    python scripts/evaluate.py layers --steps 10             do ranked layers draw the word?
     python scripts/evaluate.py judge --check 600             is the judge of pictures right?
 
 `obey` generates pictures of held-out captions (combinations that training never shows, told with
@@ -29,6 +30,9 @@ same of pictures that the model drew itself, whose masks are made of their pixel
 
 `trust` leaves words out of pictures, and holds what that changes against the words' maps
 (`evaluation.trust`).
+
+`layers` ranks layers by what pictures lose without a noun in each, and leaves the first and the
+last of them out of other pictures (`evaluation.layers`).
 
 `judge` trains the judge anew (without `--check`), and measures it on rendered scenes.
 
@@ -52,6 +56,7 @@ from evaluation import (
     joint_maps,
     judge,
     kinds,
+    layers,
     obedience,
     own_pictures,
     places,
@@ -207,6 +212,17 @@ def run_trust(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     print(f"{options.n} pictures, of which {100 * figures['right']:.1f} % are right")
     for what, values in trust.lines(figures):
         print(f"{what:34}{values}")
+
+
+def run_layers(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
+    """The sub-command `layers`."""
+    how = {"steps": options.steps, "guidance": options.guidance}
+    figures = layers.measure(pipe, options.n, options.seed, show_progress, **how)
+    if options.card:
+        write_card(folder, "layers", "layers", figures, options)
+    if options.page:
+        write_table(options, "layers", layers.table(figures))
+    print(json.dumps(figures) if options.json else layers.table(figures))
 
 
 def run_judge(options: argparse.Namespace) -> None:
@@ -376,11 +392,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         ("own", run_own, 100, "does it edit pictures that it did not draw?"),
         ("maps", run_maps, 400, "do maps say where the words are?"),
         ("trust", run_trust, 80, "do maps say where words act?"),
+        ("layers", run_layers, 8, "do ranked layers draw the word in other pictures, too?"),
     ):
         verb = verbs.add_parser(name, help=about, description=about)
         model_options(verb, n)
         verb.set_defaults(function=run_on_model, measure=function)
-    for name in ("windows", "own", "trust", "maps"):
+    for name in ("windows", "own", "trust", "maps", "layers"):
         about = "write the table between its marks"
         verbs.choices[name].add_argument("--page", type=Path, metavar="FILE", help=about)
     verb = verbs.choices["windows"]

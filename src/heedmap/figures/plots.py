@@ -150,7 +150,7 @@ def draw_panels(
             size=0.8 * size,
             color=_SOFT,
         )
-    return _with_bars(figure, bars)
+    return with_bars(figure, bars)
 
 
 def outline(figure: "Figure", label: str, box: Sequence[float], width: int) -> None:
@@ -260,7 +260,7 @@ def draw_table(
     ax.xaxis.tick_top()
     ax.set_xticks([x * across + wide for x in range(len(columns))], above)
     ax.set_yticks([y * down + high for y in range(len(rows))], labels)
-    return _with_bars(figure, bars)
+    return with_bars(figure, bars)
 
 
 def render(figure: "Figure") -> Image.Image:
@@ -371,7 +371,8 @@ def _figure(
     }
 
 
-def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
+def with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
+    """Draw scales below a figure, and set the fonts of all of its texts; return the figure."""
     from matplotlib.text import Text
 
     width, height = figure.get_size_inches() * 72

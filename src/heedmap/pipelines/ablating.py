@@ -4,13 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import structs
 
 from heedmap.backends.base import Pipeline
 from heedmap.backends.layer_shapes import layer_shapes, pick
-from heedmap.checks import check_one_of
 from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.maps.recordings import short_names
 from heedmap.options import Part
@@ -96,7 +95,7 @@ def rank(
     run: Run | str | Path,
     word: str,
     *,
-    over: Literal["layers", "heads"] = "layers",
+    heads: bool = False,
     layers: str = "*",
     progress: Progress | None = None,
     **arguments: Any,
@@ -104,7 +103,7 @@ def rank(
     """Rank layers or heads by what the image loses where a word is, without the word in each.
 
         ranking = heedmap.rank(pipe, run, "house")
-        heedmap.rank(pipe, run, "house", over="heads", layers="up").figure()
+        heedmap.rank(pipe, run, "house", heads=True, layers="up").figure()
 
     In one layer or head after the other the word's attention is set to 0 in all steps, as by
     `Reweight(word, 0, layers=…, heads=…)`, and the run is generated again from the same noise. The
@@ -119,7 +118,7 @@ def rank(
         pipe: the pipeline to use; None loads the model named in the settings.
         run: a run that is not an edit, or its folder.
         word: a word or phrase of its prompt.
-        over: "layers", or "heads" for each head of each layer.
+        heads: if True, rank each head of each layer.
         layers: a group of layers, a name or a pattern. Default: all.
         progress: called after every step with the number of steps done and of all steps.
         arguments: those that a file cannot hold, as in `repeat`.
@@ -136,11 +135,9 @@ def rank(
         SelectionError: if the model has no such layer.
         WordError: if the prompt has no such word, or the model did not read it.
     """
-    check_one_of("over", over, ("layers", "heads"))
-    saved = load_result(run) if isinstance(run, str | Path) else run
-    saved = generated_run(saved)
+    saved = generated_run(load_result(run) if isinstance(run, str | Path) else run)
     mask = saved.maps[word].mask()
-    if mask.all() or not mask.any():
+    if mask.mean() in (0, 1):
         raise ArgumentError(
             f"the mask of {quoted(word)} is empty or the whole image, so that a change inside "
             "cannot be told from one outside: name another word, or use another seed"
@@ -151,7 +148,7 @@ def rank(
     names = short_names({shape.name: shape.part for shape in shapes})
     calls: dict[tuple[str, int | None, str], repeating.SavedCall] = {}
     for shape in shapes:
-        for head in range(shape.heads) if over == "heads" else [None]:
+        for head in range(shape.heads) if heads else [None]:
             removal = Reweight(word.strip(), 0.0, layers=shape.name, heads=head)
             name = names[shape.name] + ("" if head is None else f" head {head}")
             edits = (*call.edits, removal)

@@ -143,13 +143,14 @@ class Call:
         group = self._groups.get(name, "")
         return Layer(name, self.heads[name], grid or self.grids[name], group)
 
-    def select(self, layers: Any, heads: Any, steps: Any) -> Sites | None:
-        """Return the sites of a selection, as `HeatMaps.select` takes it; None for all sites.
+    def select(self, selection: tuple[Any, Any, Any]) -> Sites | None:
+        """Return the sites of some layers, heads and steps; None for all.
 
-        Self-attention layers are selected with those of their blocks. A text is a range of steps.
-        SelectionError if the model or the run has no such site.
+        They are selected as by `HeatMaps.select`, and self-attention layers with those of their
+        blocks. A text is a range of steps. SelectionError if the model or the run has no such site.
         """
-        if (layers, heads, steps) == (None, None, None):
+        layers, heads, steps = selection
+        if selection == (None, None, None):
             return None
         recording: Any = SimpleNamespace(
             layers=[self.layer(name) for name in self.grids],

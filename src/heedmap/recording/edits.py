@@ -110,7 +110,7 @@ def _warn_of_hidden_tail(
         )
 
 
-Select = Callable[[Any, Any, Any], Sites | None]
+Select = Callable[[Any], Sites | None]
 """Return the sites of layers, heads and steps; None for all (`Call.select`)."""
 Edit = WordEdit | Rule
 """An edit as `generate` takes it."""
@@ -181,7 +181,7 @@ def rules_of(
             weighting: list[OwnRule] = [weights_rule(weights, table)]
             if edit.renormalize:
                 weighting.append(Renormalize())
-            rules.append(within(weighting, select(*edit.selection)))
+            rules.append(within(weighting, select(edit.selection)))
         elif isinstance(edit, Confine):
             rules.append([])
         else:
@@ -194,7 +194,7 @@ def rules_of(
             confined[edit.selection].append(edit)
     for selection, group in confined.items():
         regions: Any = confining_rules(group, table, size)
-        rules.append(within(regions, select(*selection)))
+        rules.append(within(regions, select(selection)))
     return rules
 
 
@@ -222,7 +222,7 @@ def warn_of_idle(
     """Warn of each edit that changed nothing in an image, by its rules for each image."""
     for edit, *rules in zip(edits, *rules_by_image, strict=False):
         if isinstance(edit, Confine):
-            chosen = select(*edit.selection)
+            chosen = select(edit.selection)
             acts = any(
                 s.step in steps_within(edit.start, edit.end, s.steps)
                 for s in sites

@@ -618,7 +618,7 @@ class Trace:
         if self.controller is None:
             return
         steering = self.controller.steering
-        sites = call.select(*steering.selection)
+        sites = call.select(steering.selection)
         h, w = call.latent
         side = self._family.cell_side
         rules: dict[int, list[Rule]] = {}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from heedmap.figures import plots
 from heedmap.results.runs import Run
 
 if TYPE_CHECKING:
@@ -55,5 +56,5 @@ class Ranking:
         ax.plot(outside, names, "k.", label="outside")
         ax.invert_yaxis()
         ax.set_xlabel("mean change of the image without the word there, of full range")
-        ax.legend()
-        return figure
+        ax.legend(loc="lower right")
+        return plots.with_bars(figure, ())
