@@ -164,10 +164,10 @@ def check_window(name: str, window: Any) -> tuple[float, float]:
 
 def check_part(name: str, part: Any) -> Any:
     """Return names or numbers as they are saved: a tuple, or the text of a name or a slice."""
+    if isinstance(part, slice) and part.step is None:
+        part = f"{part.start}:{part.stop}".replace("None", "")
     if part is None or isinstance(part, str):
         return part
-    if isinstance(part, slice) and part.step is None:
-        return f"{part.start}:{part.stop}".replace("None", "")
     items: Any = as_list(part)
     if items is None:
         items = [part]

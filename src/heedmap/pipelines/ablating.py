@@ -146,17 +146,18 @@ def rank(
     call = repeating.saved_call(saved.settings, pipe, arguments)
     shapes = pick(layer_shapes(pipe), layers)
     names = short_names({shape.name: shape.part for shape in shapes})
-    calls: dict[tuple[str, int | None, str], repeating.SavedCall] = {}
+    places: list[tuple[str, int | None, str]] = []
+    calls = [call]
     for shape in shapes:
         for head in range(shape.heads) if heads else [None]:
             removal = Reweight(word.strip(), 0.0, layers=shape.name, heads=head)
-            name = names[shape.name] + ("" if head is None else f" head {head}")
-            edits = (*call.edits, removal)
-            calls[shape.name, head, name] = replace(call, edits=edits)
-    runs = _variants(pipe, saved, call, [call, *calls.values()], progress)
+            calls.append(replace(call, edits=(*call.edits, removal)))
+            name = names[shape.name] + f" head {head}" * heads
+            places.append((shape.name, head, name))
+    runs = _variants(pipe, saved, call, calls, progress)
     again = next(runs)
     removals: list[Removal] = []
-    for place, other in zip(calls, runs, strict=True):
+    for place, other in zip(places, runs, strict=True):
         change = pixel_change(again.image, other.image)
         inside, outside = (float(change[part].mean()) for part in (mask, ~mask))
         removals.append(Removal(*place, inside, outside))
@@ -191,11 +192,9 @@ def _without(table: TokenTable, removed: str, edit: Edit) -> Edit | None:
     """Return an edit for a prompt without a word; None if it names a word that is gone."""
     if not isinstance(edit, WordEdit):
         return edit
-    along = getattr(edit, "along", None)
-    names = [table.name_without(one, removed) for one in (edit.word, *(along or ()))]
-    if None in names:
+    along = getattr(edit, "along", None) or ()
+    word, *names = [table.name_without(one, removed) for one in (edit.word, *along)]
+    if word is None or None in names:
         return None
-    changes: dict[str, Any] = {"word": names[0]}
-    if along:
-        changes["along"] = names[1:]
-    return structs.replace(edit, **changes)
+    changes = {"along": names} if along else {}
+    return structs.replace(edit, word=word, **changes)
