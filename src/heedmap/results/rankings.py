@@ -55,6 +55,6 @@ class Ranking:
         ax.barh(names, inside, label=f"inside of the mask of “{self.word}”")
         ax.plot(outside, names, "k.", label="outside")
         ax.invert_yaxis()
-        ax.set_xlabel("mean change of the image without the word there, of full range")
+        ax.set_xlabel("mean change of the image, of full range")
         ax.legend(loc="lower right")
         return plots.with_bars(figure, ())
