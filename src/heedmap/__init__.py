@@ -13,6 +13,7 @@
 | edit an image | `edit`, `grid`, `Reweight`, `Confine` | `EditResult`, `Grid` |
 | test a map | `ablate`, `compare`, `repeat` | `Ablation`, a figure, `RepeatResult` |
 | find the layers that draw a word | `rank` | `Ranking` |
+| make a data set of masks | `dataset` | a folder |
 | see the computation | `explain`, `attention` | `Explanation`, `Attention` |
 
 Axes of arrays, in this order: `S` step · `B` image · `L` layer · `H` head · `Q` position
