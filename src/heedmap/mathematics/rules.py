@@ -293,8 +293,9 @@ class Sites:
         """Return the edited (H, …) in these heads, and the plain ones (H, …) in the others."""
         if edited is plain:
             return edited
-        chosen = tuple(head in self.heads for head in range(len(plain)))
-        is_chosen = index_tensor(chosen, plain.device)
+        # Numbers: to the cache of `index_tensor`, (True, False) would be the tokens (1, 0).
+        chosen = tuple(int(head in self.heads) for head in range(len(plain)))
+        is_chosen = index_tensor(chosen, plain.device) == 1
         return torch.where(is_chosen[:, None, None], edited, plain)
 
 
