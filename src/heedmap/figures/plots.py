@@ -160,7 +160,7 @@ def draw_panels(
             size=0.8 * size,
             color=_SOFT,
         )
-    return _with_bars(figure, bars)
+    return with_bars(figure, bars)
 
 
 def outline(figure: "Figure", label: str, box: Sequence[float], width: int) -> None:
@@ -270,7 +270,7 @@ def draw_table(
     ax.xaxis.tick_top()
     ax.set_xticks([x * across + wide for x in range(len(columns))], above)
     ax.set_yticks([y * down + high for y in range(len(rows))], labels)
-    return _with_bars(figure, bars)
+    return with_bars(figure, bars)
 
 
 def draw_shares(
@@ -426,7 +426,8 @@ def _figure(
     }
 
 
-def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
+def with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
+    """Draw scales below a figure, and set the fonts of all of its texts; return the figure."""
     from matplotlib.text import Text
 
     width, height = figure.get_size_inches() * 72

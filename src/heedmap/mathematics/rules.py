@@ -13,7 +13,7 @@ Prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626. Paint-with-Words: Balaji
 (eDiff-I), arXiv 2211.01324, section 4.4.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -82,6 +82,7 @@ Rule = Callable[[Tensor, Site], Tensor]
 
 def is_biased(rule: object) -> TypeGuard[Any]:
     """Return whether a rule gives its bias; a number or a parameter `bias` does not count."""
+    rule = rule.rule if isinstance(rule, Within) else rule
     return callable(getattr(rule, "bias", None))
 
 
@@ -271,7 +272,57 @@ class Region:
         return visible_softmax(p.log() + less_largest(visible))
 
 
-OwnRule = Inject | Weights | Renormalize | Region
+@dataclass(frozen=True)
+class Sites:
+    """The layers, heads and steps at which an edit acts.
+
+    Attributes:
+        layers: the dotted paths of layers, also of self-attention layers.
+        steps: the numbers of steps.
+        heads: the numbers of heads.
+    """
+
+    layers: Collection[str]
+    steps: Collection[int]
+    heads: Collection[int]
+
+    def __contains__(self, site: Site) -> bool:
+        return site.layer in self.layers and site.step in self.steps
+
+    def choose(self, edited: Tensor, plain: Tensor) -> Tensor:
+        """Return the edited (H, …) in these heads, and the plain ones (H, …) in the others."""
+        if edited is plain:
+            return edited
+        # Numbers: to the cache of `index_tensor`, (True, False) would be the tokens (1, 0).
+        chosen = tuple(int(head in self.heads) for head in range(len(plain)))
+        is_chosen = index_tensor(chosen, plain.device) == 1
+        return torch.where(is_chosen[:, None, None], edited, plain)
+
+
+@dataclass(frozen=True, eq=False)
+class Within:
+    """A rule of this file that acts at some sites alone."""
+
+    rule: Any
+    sites: Sites
+
+    def acts(self, site: Site) -> bool:
+        """Return whether the rule acts at a site."""
+        return site in self.sites and self.rule.acts(site)
+
+    def bias(self, site: Site) -> Tensor | None:
+        """Return the bias (Q, K') of the rule, for the heads of `sites`."""
+        return self.rule.bias(site) if site in self.sites else None
+
+    def __call__(self, p: Tensor, site: Site, *, joint: bool = False) -> Tensor:
+        """Return P' (H, Q, K); if `joint`, the last column is the image's share."""
+        if site not in self.sites:
+            return p
+        act = apply_joint if joint else apply
+        return self.sites.choose(act([self.rule], p, site), p)
+
+
+OwnRule = Inject | Weights | Renormalize | Region | Within
 """A rule of this file, whose result needs no check."""
 
 
@@ -303,6 +354,8 @@ def apply_joint(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:
             p = rule(p, site)
         elif isinstance(rule, Inject):
             p = rule.joint(p, site)
+        elif isinstance(rule, Within):
+            p = rule(p, site, joint=True)
         else:
             text = p[..., :-1]
             edited = apply([rule], text, site)

@@ -56,6 +56,7 @@ from heedmap.recording.edits import (
     checked_edits,
     rules_of,
     warn_of_idle,
+    within,
 )
 from heedmap.recording.hooks import TraceHooks
 from heedmap.recording.probing import Probe
@@ -415,7 +416,8 @@ class Trace:
             for recorder in self._recorders:
                 for name in recorder.records:
                     recorder.check(name)
-                warn_of_idle(self._edits, recorder.call.edited, recorder.call.sites)
+                call = recorder.call
+                warn_of_idle(self._edits, call.edited, call.sites, call.select)
 
     # --- the life of a call ---
 
@@ -632,19 +634,25 @@ class Trace:
             )
 
     def _make_rules(self, call: Call, encoding: Encoding) -> None:
-        """Make the rules of the edits for each prompt."""
-        if not self._edits or self.controller is None:
+        """Make the rules of each prompt: those of the edits, and those of the steering."""
+        if self.controller is None:
             return
+        steering = self.controller.steering
+        sites = call.select(steering.selection)
         h, w = call.latent
         side = self._family.cell_side
         rules: dict[int, list[Rule]] = {}
         edited: list[list[list[Rule]]] = []
         for image, table in enumerate(encoding.conditional.tables):
-            of_edits = rules_of(self._edits, table, (w * side, h * side))
+            own: Any = self._rules.get(image, ())
+            if image in steering.sources:
+                own = within(own, sites)
+            size = (w * side, h * side)
+            of_edits = rules_of(self._edits, table, size, call.select)
             edited.append(of_edits)
-            rules[image] = [*self._rules.get(image, ()), *chain(*of_edits)]
+            rules[image] = [*own, *chain(*of_edits)]
         call.edited = edited
-        self.controller.steering = replace(self.controller.steering, rules=rules)
+        self.controller.steering = replace(steering, rules=rules, sites=sites)
 
     def _observe(self, event: AttentionEvent) -> None:
         """Give the observers the event of a layer that attends to the text."""
