@@ -315,7 +315,7 @@ def draw_shares(
         handlelength=1,
         columnspacing=1,
     )
-    return _with_bars(figure, ())
+    return with_bars(figure, ())
 
 
 def render(figure: "Figure") -> Image.Image:

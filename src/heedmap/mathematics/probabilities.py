@@ -68,6 +68,13 @@ def index_tensor(places: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(places, device=device)
 
 
+# A function of its own: to a cache, True is 1.
+@lru_cache(maxsize=64)
+def bool_tensor(values: tuple[bool, ...], device: torch.device) -> Tensor:
+    """Return truth values as a tensor of a device, which is kept."""
+    return torch.tensor(values, dtype=torch.bool, device=device)
+
+
 @lru_cache(maxsize=64)
 def matrix(rows: tuple[tuple[float, ...], ...], device: torch.device) -> Tensor:
     """Return rows of numbers as a float32 tensor of a device, which is kept."""

@@ -27,7 +27,7 @@ from torch.nn.functional import interpolate, max_pool2d, pad
 from heedmap.checks import is_constant
 from heedmap.errors import ArgumentError
 from heedmap.mathematics.probabilities import (
-    index_tensor,
+    bool_tensor,
     less_largest,
     visible_softmax,
 )
@@ -130,7 +130,7 @@ class Inject:
         count, tokens = self.columns.shape
         columns = self.columns.to(p)
         source = site.source[..., :count] @ columns
-        is_taken = index_tensor(_token_choice(self, site.step, site.steps), p.device)
+        is_taken = bool_tensor(_token_choice(self, site.step, site.steps), p.device)
         edited = torch.where(is_taken, source, p[..., :tokens])
         # A batch may pad the prompt at the end.
         return torch.cat([edited, p[..., tokens:]], dim=-1)
@@ -293,9 +293,8 @@ class Sites:
         """Return the edited (H, …) in these heads, and the plain ones (H, …) in the others."""
         if edited is plain:
             return edited
-        # Numbers: to the cache of `index_tensor`, (True, False) would be the tokens (1, 0).
-        chosen = tuple(int(head in self.heads) for head in range(len(plain)))
-        is_chosen = index_tensor(chosen, plain.device) == 1
+        chosen = tuple(head in self.heads for head in range(len(plain)))
+        is_chosen = bool_tensor(chosen, plain.device)
         return torch.where(is_chosen[:, None, None], edited, plain)
 
 
