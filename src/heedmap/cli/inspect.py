@@ -105,8 +105,8 @@ def inspect(
     if budget:
         data["budget"] = saved.budget.rows()
         data["sinks"] = saved.budget.sink_rows()
-    asked = (word, parts, refined, concepts, outputs, budget, over, scale, task.out)
-    if any(asked) or kind != "png":
+    choices = (word, parts, refined, concepts, outputs, budget, over, scale, task.out)
+    if any(choices) or kind != "png":
         from heedmap.figures.plots import encode
         from heedmap.io.writing import save_parts, slug
 

@@ -292,16 +292,16 @@ def draw_shares(
         inset,
     )
     ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
-    left = np.zeros(len(labels))
+    start = np.zeros(len(labels))
     for name, values in shares.items():
         ax.barh(
             range(len(labels)),
             values,
-            left=left,
+            left=start,
             label=name,
             color=_SHARES[name],
         )
-        left += values
+        start += values
     ax.set_yticks(range(len(labels)), labels)
     ax.set(xlim=(0, 1), ylim=(len(labels) - 0.5, -0.5))
     ax.spines[:].set_visible(False)

@@ -114,11 +114,9 @@ class Reweight(SiteEdit, frozen=True, tag_field="kind", tag="reweight"):
             stays as it is, so that the sum of a row changes.
         renormalize: if True, the probabilities are divided by the sum of their magnitudes, so that
             the other tokens lose as much as the word gains; without negative weights they sum to 1.
-        layers: the layers where it acts, as `HeatMaps.select` takes them, but for a function.
-            Default: all.
-        heads: the heads in which it acts, a number or a list. Default: all.
-        steps: the steps at which it acts: a number, a slice (saved as "0:10") or a list. Default:
-            all.
+        layers: the layers of the edit, named as in `HeatMaps.select` (no function). Default: all.
+        heads: its heads, a number or a list. Default: all.
+        steps: its steps: a number, a slice (saved as "0:10") or a list. Default: all.
 
     Raises:
         ArgumentError: if the weight is not a number from -1e6 to 1e6.
@@ -176,11 +174,9 @@ class Confine(SiteEdit, frozen=True, tag_field="kind", tag="confine"):
             the run names.
         tail: if True, the end and the padding are hidden outside. Where they carry much of the rest
             of the image, False may draw it better, and place the word less surely.
-        layers: the layers where it acts, as `HeatMaps.select` takes them, but for a function.
-            Default: all.
-        heads: the heads in which it acts, a number or a list. Default: all.
-        steps: the steps at which it acts: a number, a slice (saved as "0:10") or a list. Default:
-            all.
+        layers: the layers of the edit, named as in `HeatMaps.select` (no function). Default: all.
+        heads: its heads, a number or a list. Default: all.
+        steps: its steps: a number, a slice (saved as "0:10") or a list. Default: all.
 
     Raises:
         ArgumentError: if `where` is neither a box nor a mask, or a number is out of range.

@@ -100,7 +100,7 @@ def rank(
     progress: Progress | None = None,
     **arguments: Any,
 ) -> Ranking:
-    """Rank layers or heads by what the image loses where a word is, without the word in each.
+    """Rank layers or heads by the change of the image in a word's mask, without the word in each.
 
         ranking = heedmap.rank(pipe, run, "house")
         heedmap.rank(pipe, run, "house", heads=True, layers="up").figure()

@@ -27,7 +27,7 @@ _GROUPS = {
 class BudgetRecorder:
     """An observer of one call that averages the share of attention of each key.
 
-    What it keeps is small beside the maps, which have all positions for each token.
+    It keeps little: the maps have all positions for each token.
 
     Args:
         recorder: that of the call, which knows the passes to record.

@@ -305,7 +305,7 @@ class Recorder:
 
     @torch.no_grad()
     def _add_waiting(self) -> None:
-        """Add the layers that wait, in the order in which they ran."""
+        """Add the layers that wait, in running order."""
         waiting = self._waiting
         self._waiting = []
         self._bytes = 0

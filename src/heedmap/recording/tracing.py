@@ -644,13 +644,13 @@ class Trace:
         rules: dict[int, list[Rule]] = {}
         edited: list[list[list[Rule]]] = []
         for image, table in enumerate(encoding.conditional.tables):
-            own: Any = self._rules.get(image, ())
+            of_image: Any = self._rules.get(image, ())
             if image in steering.sources:
-                own = within(own, sites)
+                of_image = within(of_image, sites)
             size = (w * side, h * side)
             of_edits = rules_of(self._edits, table, size, call.select)
             edited.append(of_edits)
-            rules[image] = [*own, *chain(*of_edits)]
+            rules[image] = [*of_image, *chain(*of_edits)]
         call.edited = edited
         self.controller.steering = replace(steering, rules=rules, sites=sites)
 

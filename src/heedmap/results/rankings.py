@@ -1,4 +1,4 @@
-"""A ranking of layers or heads by the change of the image where a word is, without each."""
+"""A ranking of layers or heads by the change of the image in a word's mask, without each."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +30,7 @@ class Removal(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The layers or heads of a model, ranked by what the image loses where a word is.
+    """The layers or heads of a model, ranked by the change of the image in a word's mask.
 
         ranking = hm.rank(pipe, run, "house")
         ranking.removals[0].layer, pandas.DataFrame(ranking.removals), ranking.figure()

@@ -87,7 +87,7 @@ def sweep(
         batch: the most images of one call; a batch that does not fit the memory is halved. In a
             batch, images differ by rounding; a sweep that continues draws the same batches.
         pages: whether results have pages, sheets and overlays.
-        masks: whether the process that ends last writes the masks of all results as a COCO data set
+        masks: if True, the last process writes the masks of all results as a COCO data set
             (`dataset`) in the folder `masks`, in place of an older one.
         shard: (number, count) runs one of so many parts, from 1, in this process.
         progress: called with the number of jobs that have ended and the number of all, of those

@@ -312,16 +312,16 @@ class TokenTable:
         Without "cat#1", "cat#2" is "cat#1".
         """
         gone = set(chain.from_iterable(self.matches(removed)))
-        left = [one for one in self.matches(query) if gone.isdisjoint(one)]
-        if not left:
+        places = [one for one in self.matches(query) if gone.isdisjoint(one)]
+        if not places:
             return None
         match = NUMBERED.fullmatch(query)
         if match is None:
             return query
-        places = [one for one in self.matches(match[1]) if gone.isdisjoint(one)]
-        if left[0] not in places:  # the prompt has the text "cat#2"
+        others = [one for one in self.matches(match[1]) if gone.isdisjoint(one)]
+        if places[0] not in others:  # the prompt has the text "cat#2"
             return query
-        return f"{match[1]}#{places.index(left[0]) + 1}"
+        return f"{match[1]}#{others.index(places[0]) + 1}"
 
     def phrase(self, query: str) -> tuple[int, ...]:
         """Return the positions on the `K` axis of the tokens of the phrases around a word.
