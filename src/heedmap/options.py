@@ -28,6 +28,8 @@ Axis = Literal["layer", "step", "head"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 Keep = Collection[Axis] | Literal["all"]
 """Axes that a recording keeps."""
+Places = Sequence[Any]
+"""Places of an image (`heedmap.io.places`)."""
 BranchName = Literal["conditional", "negative"]
 """The prompt or the negative prompt, whose attention is recorded."""
 Tokens = Literal["prompt", "all"]
@@ -209,6 +211,12 @@ class GenerateOptions:
     concepts: Sequence[str] = option(
         (),
         "Also map words or phrases that are not in PROMPT, with commas between. May be repeated.",
+    )
+    places: Places = option(
+        (),
+        "Also map what a place of the image reads of the image: a pixel X,Y, a box L,T,R,B in "
+        "pixels, or a word of PROMPT, whose mask is meant. May be repeated.",
+        names=["--place"],
     )
     share_of: ShareOf = option(
         "all",
@@ -407,6 +415,7 @@ class LocateKeywords(RecordingKeywords, total=False):
 
     tokens: Tokens
     concepts: Sequence[str]
+    places: Places
 
 
 class GuidedKeywords(RecordingKeywords, total=False):

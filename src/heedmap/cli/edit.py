@@ -30,7 +30,9 @@ _WINDOWS = "One or more windows, as in `heedmap edit`, with commas between: 0,0.
 _Windows = Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS)]
 
 
-@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUTS, without="concepts")
+@command(
+    GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUTS, without="concepts places"
+)
 def edit(
     task: Task,
     source: Source,
@@ -78,7 +80,9 @@ def _print_pair(folder: Path, pair: "hm.EditResult") -> None:
     print_settings(folder, pair.edited)
 
 
-@command(GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUT, without="concepts")
+@command(
+    GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUT, without="concepts places"
+)
 def grid(
     task: Task,
     source: Source,

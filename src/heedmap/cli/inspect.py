@@ -11,6 +11,7 @@ import typer
 import heedmap as hm
 from heedmap.checks import check_one_of
 from heedmap.cli.console import (
+    PLACE,
     Format,
     OfConcepts,
     RunFolder,
@@ -22,12 +23,18 @@ from heedmap.cli.console import (
 )
 from heedmap.errors import ArgumentError, RunError
 from heedmap.options import MASK_THRESHOLD, SHARES
-from heedmap.parsing import parse_integers, parse_names, parse_range
+from heedmap.parsing import (
+    parse_integers,
+    parse_names,
+    parse_place,
+    parse_range,
+)
 
 _LAYERS = "As down, mid, up, early, 'up 1.0' or a pattern with *; commas between."
 _STEPS = "Steps from A up to, but not including, B, from 0; or one step."
 _REFINED = "Maps refined by self-attention, over all layers, steps and heads."
 _OUTPUTS = "Maps of the run's concepts by the similarity of attention outputs."
+_PLACES = "What a place of the run reads of the image. May be repeated."
 _THRESHOLD = "Pixels whose mask value is below this are background."
 
 
@@ -41,6 +48,9 @@ def inspect(
     steps: Annotated[Any, parsed(parse_range, "A:B", _STEPS)] = None,
     heads: Annotated[Any, parsed(parse_integers, "N,…", "As 0,2.")] = None,
     refined: Annotated[bool, typer.Option("--refined", help=_REFINED)] = False,
+    places: Annotated[
+        list[Any] | None, parsed(parse_place, PLACE, _PLACES, "--place")
+    ] = None,
     concepts: OfConcepts = False,
     outputs: Annotated[bool, typer.Option("--outputs", help=_OUTPUTS)] = False,
     over: Annotated[
@@ -69,6 +79,8 @@ def inspect(
 
     saved = hm.Run.load(run)
     maps = maps_of(saved, concepts or outputs)
+    if places:
+        maps, word = _of_places(saved, run, places)
     if outputs:
         maps = maps.outputs
     if refined:
@@ -100,7 +112,7 @@ def inspect(
     }
     folder = run
     page = run / "index.html"
-    asked = (word, parts, refined, concepts, outputs, over, scale, task.out)
+    asked = (word, places, parts, refined, concepts, outputs, over, scale, task.out)
     if any(asked) or kind != "png":
         from heedmap.figures.plots import encode
         from heedmap.io.writing import save_parts, slug
@@ -228,6 +240,25 @@ def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     if maps is None:
         raise RunError("this run has no concept maps: generate it with --concepts")
     return maps
+
+
+def _of_places(
+    run: "hm.Run",
+    folder: Path,
+    places: Sequence[Any],
+) -> tuple["hm.HeatMaps", list[Any]]:
+    """Return the maps of a run's places, and the numbers of some of them."""
+    from heedmap.io.places import check_places, place_label
+
+    labels = list(map(place_label, check_places(places)))
+    known = [] if run.places is None else [word.text for word in run.places.words]
+    missing = [label for label in labels if label not in known]
+    if run.places is None or missing:
+        raise RunError(
+            f"this run has no place {missing[0]}: record it with `heedmap repeat {folder} "
+            f"--place {missing[0]} --out FOLDER`, and inspect that"
+        )
+    return run.places, list(map(known.index, labels))
 
 
 def folder_name(words: list[Any] | None) -> str:

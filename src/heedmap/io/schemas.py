@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from heedmap.errors import ArgumentError, RunError
+from heedmap.io.places import Place
 from heedmap.io.word_edits import SavedRule, WordEdit
 from heedmap.options import BranchName, EditOptions, EditPurpose, GenerateOptions
 
@@ -185,6 +186,7 @@ class Settings(GenerateOptions):
         tokens: "prompt" or "all".
         branches: the branches whose maps were recorded.
         concepts: the words that were searched in the image besides the prompt.
+        places: the places whose attention was recorded (`heedmap.io.places`).
         share_of: "all" or "text"; without a meaning where the text has a softmax of its own.
         limit: the bytes that the maps of the call could take.
         model: the name or folder of the model.
@@ -215,6 +217,7 @@ class Settings(GenerateOptions):
     seed: Whole
     steps: Annotated[int, Meta(ge=1, le=MAX_STEPS)] | None = None
     concepts: Words = ()
+    places: tuple[Place, ...] = ()
     size: tuple[SideLength, SideLength]  # pyright: ignore[reportGeneralTypeIssues]
     branches: tuple[BranchName, ...] = ("conditional",)
     defaults: Mapping[Name, Name] = dataclasses.field(default_factory=dict)

@@ -350,8 +350,8 @@ class HeatMaps:
     def __len__(self) -> int:
         return len(self.keys())
 
-    def __getitem__(self, query: str) -> HeatMap:
-        """Return the map of a word or phrase, regardless of case.
+    def __getitem__(self, query: str | int) -> HeatMap:
+        """Return the map of a word or phrase, regardless of case, or of a word by its number.
 
         A word's tokens are added up, and so are a phrase's words and all the places at which it
         stands in the prompt: the value is the share of attention that went to any of them.
@@ -359,6 +359,8 @@ class HeatMaps:
         Raises:
             WordError: if the prompt has no such word, or the model did not read it.
         """
+        if isinstance(query, int):
+            return self.at(query)
         return self._map(self.tokens.name_of(query), self.tokens.find(query))
 
     def __contains__(self, query: Any) -> bool:

@@ -63,7 +63,7 @@ _STAGES = ("down", "mid", "up")
 _KINDS = ("double", "single")
 """Kinds of blocks, each with its own numbers; parts of the other models are thirds of one list."""
 _DETAILS = re.compile(
-    r"(\.transformer_blocks\.0)?(\.attn2?)?$|_blocks?|\.attentions|\.transformer"
+    r"(\.transformer_blocks\.0)?(\.attn[12]?)?$|_blocks?|\.attentions|\.transformer"
 )
 """The pieces of a layer's path that its short name leaves out."""
 

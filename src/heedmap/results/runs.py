@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _NEGATIVE = "negative.safetensors"
 _CONCEPTS = "concepts.safetensors"
+_PLACES = "places.safetensors"
 _INPUT = "input.png"
 
 
@@ -73,10 +74,13 @@ class ReferenceImage:
 
     Attributes:
         maps: its heat maps: where its own positions read each word of the prompt.
+        places: the heat maps of what places of the image that was generated read of it, each one
+            word; None without places.
         image: the image at the size of its positions; None where it is not known.
     """
 
     maps: HeatMaps
+    places: HeatMaps | None = None
 
     @property
     def image(self) -> Image.Image | None:
@@ -93,8 +97,9 @@ class Run(Result):
     page), `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and
     `negative.safetensors`), `steps.png` (the images of the steps, row by row, if they were kept),
     `run.json`; of concepts `concepts.safetensors`, `concepts.png` and
-    `words/concept-<number>-<concept>.png`; and of each reference image
-    `reference-<number>.safetensors`, `reference-<number>.png` and `reference-<number>-sheet.png`.
+    `words/concept-<number>-<concept>.png`; of places the same, as `places` and `place`; and of each
+    reference image `reference-<number>.safetensors`, `reference-<number>.png`,
+    `reference-<number>-sheet.png` and, with places, `reference-<number>-places.safetensors`.
 
     Attributes:
         image: the image, as the pipeline returned it.
@@ -108,6 +113,8 @@ class Run(Result):
             models `run.concepts.outputs["sky"]`; None without concepts.
         input_image: the image of yours that was edited, as the model saw it; None of other runs.
         references: the reference images (`run.references[0].maps["hat"]`).
+        places: the heat maps of what places read of the image, each one word, in the order of
+            `settings.places`: `run.places[0].overlay()`; None without places.
     """
 
     image: Image.Image
@@ -118,6 +125,7 @@ class Run(Result):
     concepts: HeatMaps | None = None
     input_image: Image.Image | None = None
     references: tuple[ReferenceImage, ...] = ()
+    places: HeatMaps | None = None
 
     def __repr__(self) -> str:
         settings = self.settings
@@ -236,18 +244,27 @@ class Run(Result):
             parts["sheet.png"] = plots.render(figure)
             for word, image in zip(self.maps.words, images, strict=False):
                 parts[word_file(word)] = image
-        if self.concepts is not None:
-            parts[_CONCEPTS] = self.concepts.recording
-        if overlays and self.concepts is not None:
-            title = f"{settings.prompt} · concepts"
-            figure, images = self.concepts.figure_and_overlays(title=title)
-            parts["concepts.png"] = plots.render(figure)
-            for word, image in zip(self.concepts.words, images, strict=False):
-                parts[word_file(word, "concept-")] = image
+        others = {
+            "concept": (_CONCEPTS, self.concepts),
+            "place": (_PLACES, self.places),
+        }
+        for kind, (file, maps) in others.items():
+            if maps is None:
+                continue
+            parts[file] = maps.recording
+            if not overlays:
+                continue
+            title = f"{settings.prompt} · {kind}s"
+            figure, images = maps.figure_and_overlays(title=title)
+            parts[f"{kind}s.png"] = plots.render(figure)
+            for word, image in zip(maps.words, images, strict=False):
+                parts[word_file(word, f"{kind}-")] = image
         for number, reference in enumerate(self.references):
             name = f"reference-{number}"
             parts[f"{name}.safetensors"] = reference.maps.recording
             parts[f"{name}.png"] = reference.image
+            if reference.places is not None:
+                parts[f"{name}-{_PLACES}"] = reference.places.recording
             if overlays:
                 parts[f"{name}-sheet.png"] = reference.maps.sheet()
         count = steps and StepsFile(len(steps.frames), steps.size, steps.shows)
@@ -274,9 +291,9 @@ class Run(Result):
                 f"{folder}: its image, maps and settings belong to different runs; make it again"
             )
 
-        def maps_of(name: str) -> HeatMaps | None:
+        def maps_of(name: str, picture: Image.Image | None = image) -> HeatMaps | None:
             if name in file.files:
-                return HeatMaps(Recording.load(folder / name), image)
+                return HeatMaps(Recording.load(folder / name), picture)
             return None
 
         steps = input_image = None
@@ -298,7 +315,8 @@ class Run(Result):
             picture = None
             if f"{name}.png" in file.files:
                 picture = reading.read_image(folder / f"{name}.png", size=read.size)
-            references.append(ReferenceImage(HeatMaps(read, picture)))
+            places = maps_of(f"{name}-{_PLACES}", picture)
+            references.append(ReferenceImage(HeatMaps(read, picture), places))
         return cls(
             image,
             HeatMaps(recording, image),
@@ -308,6 +326,7 @@ class Run(Result):
             maps_of(_CONCEPTS),
             input_image,
             tuple(references),
+            maps_of(_PLACES),
         )
 
 
@@ -321,7 +340,7 @@ def _why_no_run(folder: Path) -> str:
 
 
 def word_file(word: Word, prefix: str = "") -> str:
-    """Return the name of a word's overlay in a run's folder; concepts have a prefix, "concept-"."""
+    """Return the name of a word's overlay in a run's folder; concepts and places have a prefix."""
     return f"words/{prefix}{word.number}-{slug(word.text, 40)}.png"
 
 
