@@ -99,7 +99,7 @@ def test_what_places_read_is_exact(load, family, references):
     for number, other in enumerate(others):
         recordings = [one[number] for one in traced.reference_place_recordings]
         compare(recordings, expect(other, *schedule), other.near)
-    assert traced.place_recordings[0].share_of == ("all" if row.is_joint else None)
+    assert traced.place_recordings[0].share_of == "places"
 
 
 def test_the_map_of_a_place_peaks_where_a_key_is_raised(load):
@@ -175,7 +175,7 @@ def test_places_on_reference_images_are_saved(load, tmp_path):
     for mine, theirs in zip(run.references, saved.references, strict=True):
         np.testing.assert_array_equal(mine.places[0], theirs.places[0])
         assert mine.places[0].size == mine.maps["cat"].size and mine.places[0].values.max() > 0
-    assert run.places.select(layers="single")[0].share_of == "all"
+    assert run.places.select(layers="single")[0].share_of == "places"
 
 
 def test_shares_follow_the_edits(load):

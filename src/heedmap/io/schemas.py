@@ -187,6 +187,7 @@ class Settings(GenerateOptions):
         branches: the branches whose maps were recorded.
         concepts: the words that were searched in the image besides the prompt.
         places: the places whose attention was recorded (`heedmap.io.places`).
+        reads: whether the attention of words to the image and to words was recorded.
         share_of: "all" or "text"; without a meaning where the text has a softmax of its own.
         limit: the bytes that the maps of the call could take.
         model: the name or folder of the model.

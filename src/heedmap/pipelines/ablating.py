@@ -64,7 +64,7 @@ def ablate(
     saved, prompt = shorter_prompt(saved, word)
     pipe = repeating.load_for(saved) if pipe is None else pipe
     call = repeating.saved_call(saved.settings, pipe, arguments)
-    call = replace(call, options=replace(call.options, places=()))
+    call = replace(call, options=replace(call.options, places=(), reads=False))
     table = prompt_table(pipe, parse_weights(prompt).text, call.options.arguments)
     edits = tuple(edit for edit in call.edits if _has_words(table, edit))
     without_attention = replace(call, edits=(*call.edits, Reweight(word.strip(), 0.0)))

@@ -37,6 +37,7 @@ from heedmap.io.schemas import Settings
 from heedmap.io.word_edits import Mask
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
+from heedmap.maps.text_attention import TextAttention
 from heedmap.mathematics.rules import Rule
 from heedmap.options import BranchName, GenerateKeywords, GenerateOptions
 from heedmap.pipelines import settings
@@ -132,6 +133,8 @@ def generate(
             image's part of joint attention. The positions in a layer's grid are that which holds
             the pixel, or those of which at least half is inside, or if none is, the fullest. With
             words the image is generated twice, first for their masks.
+        reads: where text and image share one softmax: also what each word reads of the image
+            (`HeatMaps.reads`), and of the other words (`Run.text_attention`).
         share_of: where text and image share one softmax (SD 3, Flux), the values of maps are shares
             of "all" attention, also that to the image. With "text" they are shares of the attention
             to the text: at each site divided by its sum over the text.
@@ -233,7 +236,7 @@ def generate_batch(
             pipe,
             prompts,
             seeds,
-            replace(options, places=(), concepts=()),
+            replace(options, places=(), concepts=(), reads=False),
             edits=edits,
             latents=latents,
             image=image,
@@ -301,11 +304,15 @@ def generate_batch(
     if shared["defaults"].get("steps") in STEP_LISTS:
         # The last sigma of a list may be the end of the last step. An interrupt changes nothing.
         shared["steps"] = trace.steps
-    maps = list(map(HeatMaps, trace.recordings, images))
+    pairs = zip(trace.maps, images, strict=True)
+    maps = [replace(one, image=image) for one, image in pairs]
     references = trace.reference_recordings
     reference_places = trace.reference_place_recordings
     negative_maps: Sequence[HeatMaps | None] = [None] * len(images)
     concept_maps = place_maps = negative_maps
+    texts_read: Sequence[TextAttention | None] = [None] * len(images)
+    if spec.reads:
+        texts_read = trace.text_attention
     step_images: Sequence[StepPictures | None] = [None] * len(images)
     if "negative" in branches:
         negative_maps = list(map(HeatMaps, trace.negative_recordings, images))
@@ -342,6 +349,7 @@ def generate_batch(
                     family, references[n], reference_places[n], call, n
                 ),
                 places=place_maps[n],
+                text_attention=texts_read[n],
             )
         )
     return runs, trace

@@ -231,6 +231,7 @@ def locate(
         tokens: as in `generate`.
         concepts: as in `generate`.
         places: as in `generate`.
+        reads: as in `generate`.
         share_of: as in `generate`.
         limit: as in `generate`.
         progress: called after every step with the number of steps done and of all steps.

@@ -1,6 +1,6 @@
-"""Places: the attention of some positions of the image to all of its positions."""
+"""The attention of some queries, of places of the image or of words, to all keys."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -57,14 +57,10 @@ class PlaceQueries:
         row = event.row(number, values=False)
         device = row.query.device
         positions, parts = self._positions(image, grid, device)
-        heads, keys, _ = row.keys.shape
-        total = torch.zeros(heads, len(parts), keys, device=device)
-        size = max(1, max_together(device.type) // (heads * keys))
+        total = torch.zeros(len(row.keys), len(parts), row.keys.shape[1], device=device)
         # Autocast would use half precision here.
         with torch.autocast(device.type, enabled=False):
-            for start in range(0, len(positions), size):
-                some = slice(start, start + size)
-                p = _probabilities(row, positions[some])
+            for some, p in query_probabilities(row, positions):
                 if number in event.edited:
                     before, after = event.edited[number].pair()
                     factors = after[..., -1:] / before[..., -1:]
@@ -114,13 +110,20 @@ def _region(place: Place, size: tuple[int, int]) -> tuple[int, int] | Tensor:
     return x, y
 
 
-def _probabilities(row: RowAttention, positions: Tensor) -> Tensor:
-    """Return the probabilities (H, n, N) of some positions to all keys, float32."""
-    visible = row.visible
-    some = RowAttention(
-        query=take(row.query, positions),
-        keys=row.keys,
-        scale=row.scale,
-        visible=None if visible is None else take(visible, positions),
-    )
-    return some.probabilities()
+def query_probabilities(
+    row: RowAttention,
+    queries: Tensor,
+) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the probabilities (H, n, N) of some queries to all keys, part by part, float32."""
+    heads, keys, _ = row.keys.shape
+    size = max(1, max_together(queries.device.type) // (heads * keys))
+    for start in range(0, len(queries), size):
+        some = slice(start, start + size)
+        visible = row.visible
+        part = RowAttention(
+            query=take(row.query, queries[some]),
+            keys=row.keys,
+            scale=row.scale,
+            visible=None if visible is None else take(visible, queries[some]),
+        )
+        yield some, part.probabilities()

@@ -1,7 +1,7 @@
 """The recorder: an observer that sums the attention of one call, and makes its recordings."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -16,21 +16,23 @@ from heedmap.backends.joint import JointFamily
 from heedmap.backends.prompts import Encoding
 from heedmap.backends.skipping import skipping_tools
 from heedmap.backends.tap import RecordingProcessor
-from heedmap.errors import NothingRecordedError, TraceError, plural
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, plural
 from heedmap.io.places import Place, check_places, place_labels
 from heedmap.io.word_edits import Mask
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.events import SELF_ATTENTION, AttentionEvent, take
+from heedmap.mathematics.probabilities import columns, index_tensor
 from heedmap.mathematics.rules import Site
-from heedmap.options import Axis, BranchName, GenerateOptions, ShareOf, Tokens
+from heedmap.options import Axis, BranchName, GenerateOptions, Share, ShareOf, Tokens
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
+    RunningMean,
     regrid,
 )
 from heedmap.recording.calls import Call
 from heedmap.recording.concepts import ConceptKeys, ConceptStreams
 from heedmap.recording.grouping import RecordSums
-from heedmap.recording.places import PlaceQueries
+from heedmap.recording.places import PlaceQueries, query_probabilities
 from heedmap.recording.refining import (
     PROPAGATION_LAYERS,
     RefinedMaps,
@@ -59,6 +61,7 @@ class RecordingSpec:
     concepts: tuple[str, ...] = ()
     places: tuple[Place, ...] = ()
     masks: tuple[Mapping[str, Mask], ...] = ()
+    reads: bool = False
     share_of: ShareOf = GenerateOptions.share_of
     limit: int = GenerateOptions.limit
     prompts: tuple[str, ...] | None = None
@@ -73,6 +76,7 @@ class RecordingSpec:
             "branches": frozenset(options.branches),
             "concepts": checked_concepts(options.concepts),
             "places": check_places(options.places),
+            "reads": options.reads,
             "share_of": options.share_of,
             "limit": options.limit,
         }
@@ -88,14 +92,15 @@ class RecordingSpec:
 
 RecordName = (
     BranchName
-    | Literal["concepts", "outputs", "places"]
+    | Literal["concepts", "outputs", "places", "reads"]
     | int
     | tuple[Literal["places"], int]
 )
 """The records of a call: one for each branch of a guided run, one for the concepts, and one for the
 similarities of outputs of two or more concepts, where attention is joint; by its number one for
 each reference image, whose positions read the prompt as the image's do; one for the attention of
-places to the image, and one for that to each reference image."""
+places to the image, and one for that to each reference image; one for that of words to it."""
+_APART: tuple[RecordName, ...] = ("outputs", "places", "reads")
 
 
 def _is_of_places(name: RecordName) -> bool:
@@ -201,6 +206,8 @@ class Recorder:
             grid = grid or middle_grid(grids) or max(grids)
             current = RecordSums(map_tokens, None, RefinedMaps(grid), self._of_text)
             self.records["conditional"].current = current
+        # By image the attention (K, K) of its tokens to each other.
+        self._text: defaultdict[int, RunningMean] = defaultdict(RunningMean)
         self._streams: ConceptStreams | None = None
         self._concept_keys: ConceptKeys | None = None
         if "concepts" in tables:
@@ -222,13 +229,13 @@ class Recorder:
         refined = None if grid is None else RefinedMaps(grid)
         if name == "outputs":  # an output has all heads
             keep.discard("head")
+        if name in _APART:
             refined = None
         latent = self.call.latent
         layers = self.call.layers
         reference = name
         if _is_of_places(name):
             layers = self._place_layers
-            refined = None
         if isinstance(name, tuple):
             reference = name[1]
         if isinstance(reference, int):
@@ -293,6 +300,11 @@ class Recorder:
             TraceError: if the model ran before in this step, and that is not known of the pipeline.
         """
         call = self.call
+        if "reads" in self.records and call.layout.keys is not None:
+            raise ArgumentError(
+                f"the words of {type(call.family.pipe).__name__} attend apart from the image and "
+                "do not read it: leave reads out"
+            )
         step = call.moment.step
         repeats = repeats or call.family.has_quirk("repeats_passes")
         passes = call.schedule.steps.count(step)
@@ -323,7 +335,7 @@ class Recorder:
     def __call__(self, event: AttentionEvent) -> None:
         """Add the attention of a layer that attends to the text, in all rows."""
         for name, record in self.records.items():
-            if record.block is None or name == "outputs" or _is_of_places(name):
+            if record.block is None or name in _APART or isinstance(name, tuple):
                 continue
             first = record.block * self.call.images
             if name != "concepts":
@@ -339,8 +351,32 @@ class Recorder:
             elif self._concept_keys is not None:
                 p = self._concept_keys.probabilities(event, first)
                 self._add(record, event.site, p)
+        self._add_reads(event)
         if event.layout.joint:
             self.observe_image(event)
+
+    def _add_reads(self, event: AttentionEvent) -> None:
+        """Add the attention of the tokens of each image's text to the image, and to each other."""
+        record = self.records.get("reads")
+        if record is None or record.block is None:
+            return
+        keeps_heads = "head" in self._spec.keep
+        first = record.block * self.call.images
+        passes = record.sums.passes
+        of_image: list[Tensor] = []
+        for image, tokens in record.sums.tokens.items():
+            row = event.of_text().row(first + image, values=False)
+            queries = index_tensor(tuple(tokens), row.query.device)
+            parts = [
+                p if keeps_heads else p.mean(dim=0, keepdim=True)
+                for _, p in query_probabilities(row, queries)
+            ]
+            p = torch.cat(parts, dim=1)
+            layout = event.layout.row(first + image)
+            of_image.append(take(p, layout.position_keys, -1).mT)
+            of_text = columns(take(p, layout.tokens, -1), tokens).mean(dim=0)
+            self._text[image].merge(of_text / passes, 1 / passes)
+        self._add(record, event.site, of_image)
 
     def observe_image(self, event: AttentionEvent) -> None:
         """Propagate maps, and add the attention of places, in a layer of the image's attention."""
@@ -534,9 +570,11 @@ class Recorder:
         outputs: tuple[np.ndarray, ...] = ()
         if similar is not None and similar.ran:
             outputs = self.recording("outputs", image).arrays
-        share_of = self._spec.share_of if call.family.is_joint else None
-        if share_of and _is_of_places(name):
-            share_of = "all"
+        share_of: Share | None = self._spec.share_of if call.family.is_joint else None
+        if _is_of_places(name):
+            share_of = "places"
+        elif name == "reads":
+            share_of = "reads"
         return Recording(
             layers=layers,
             arrays=tuple(arrays),
@@ -549,6 +587,16 @@ class Recorder:
             refined=None if refined is None else refined.value(image),
             share_of=share_of,
             outputs=outputs,
+        )
+
+    def text_recording(self, image: int) -> Recording:
+        """Return the attention of an image's tokens to each other, as `TextAttention` has it."""
+        values = self._text[image].value().cpu().numpy()
+        return replace(
+            self.recording("reads", image),
+            layers=(Layer(AVERAGED, 1, (1, len(values))),),
+            arrays=(values[None, None],),
+            keep=frozenset(),
         )
 
     def _means(
@@ -594,6 +642,8 @@ def _tables(call: Call, spec: RecordingSpec) -> dict[RecordName, Sequence[TokenT
     tables: dict[RecordName, Sequence[TokenTable]] = {}
     if "conditional" in spec.branches:
         tables["conditional"] = encoding.conditional.tables
+        if spec.reads:
+            tables["reads"] = encoding.conditional.tables
         if call.family.maps_references:
             for number in range(len(call.references)):
                 tables[number] = encoding.conditional.tables

@@ -41,6 +41,7 @@ from heedmap.errors import (
 )
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
+from heedmap.maps.text_attention import TextAttention
 from heedmap.mathematics.events import (
     CROSS_ATTENTION,
     AttentionEvent,
@@ -81,6 +82,7 @@ def trace(
     branches: Iterable[BranchName] = GenerateOptions.branches,
     concepts: Sequence[str] = GenerateOptions.concepts,
     places: Places = GenerateOptions.places,
+    reads: bool = GenerateOptions.reads,
     prompts: str | Sequence[str] | None = None,
     share_of: ShareOf = GenerateOptions.share_of,
     limit: int = GenerateOptions.limit,
@@ -107,6 +109,7 @@ def trace(
             or not its prompt has them (`Trace.concept_maps`).
         places: pixels, boxes and masks, as in `generate`: what they read of the image
             (`Trace.place_maps`). The mask of a word is not known here.
+        reads: as in `generate` (`HeatMaps.reads`, `Trace.text_attention`).
         prompts: if you call the pipeline with `prompt_embeds`: the texts they were encoded from.
             Without them, maps are labelled by token position.
         share_of: as in `generate`.
@@ -132,6 +135,7 @@ def trace(
         branches=branches,
         concepts=concepts,
         places=places,
+        reads=reads,
         share_of=share_of,
         limit=limit,
     )
@@ -279,13 +283,19 @@ class Trace:
         self._open = False
 
     def _check_places(self, spec: RecordingSpec) -> None:
-        """Raise an ArgumentError if the attention of places cannot be recorded."""
+        """Raise an ArgumentError if the attention of places or words cannot be recorded."""
         family = self._family
         if spec.places and not (family.is_joint or family.image_layers()):
             raise ArgumentError(
                 f"{type(self._pipe).__name__} has no attention of the image to itself with "
                 "probabilities (that of Sana is linear), so that places have no maps: leave "
                 "places out"
+            )
+        if spec.reads and not family.is_joint:
+            raise ArgumentError(
+                f"the words of {type(self._pipe).__name__} read nothing in its layers, where the "
+                "image attends to them: leave reads out, or take a model whose text and image "
+                "share one softmax (as 'joint')"
             )
         words = [place for place in spec.places if isinstance(place, str)]
         if words and not spec.masks:
@@ -319,7 +329,21 @@ class Trace:
     @property
     def maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of each image."""
-        return tuple(map(HeatMaps, self.recordings))
+        maps = map(HeatMaps, self.recordings)
+        if not self._spec.reads:
+            return tuple(maps)
+        pairs = zip(maps, self._recordings("reads"), strict=True)
+        return tuple(replace(one, reading=reading) for one, reading in pairs)
+
+    @property
+    def text_attention(self) -> tuple[TextAttention, ...]:
+        """What the tokens of the prompt of each image read of each other."""
+        self._recordings("reads")
+        return tuple(
+            TextAttention(recorder.text_recording(image))
+            for recorder in self._done()
+            for image in range(recorder.call.images)
+        )
 
     @property
     def negative_maps(self) -> tuple[HeatMaps, ...]:
@@ -387,7 +411,11 @@ class Trace:
         if name not in done[-1].records:
             what = f"the {name} prompt was"
             option = f"branches={{'{name}'}}"
-            options = {"concepts": "concepts=['sky']", "places": "places=[(40, 80)]"}
+            options = {
+                "concepts": "concepts=['sky']",
+                "places": "places=[(40, 80)]",
+                "reads": "reads=True",
+            }
             if name in options:
                 what = f"{name} were"
                 option = options[name]

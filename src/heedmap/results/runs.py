@@ -38,6 +38,7 @@ from heedmap.maps.heatmaps import (
     scale_name,
 )
 from heedmap.maps.recordings import Recording
+from heedmap.maps.text_attention import TextAttention
 from heedmap.options import SHARES, Axis, Share
 from heedmap.page import pages
 from heedmap.results import Result, json_part
@@ -50,7 +51,17 @@ if TYPE_CHECKING:
 _NEGATIVE = "negative.safetensors"
 _CONCEPTS = "concepts.safetensors"
 _PLACES = "places.safetensors"
+_READS = "reads.safetensors"
+_TEXT = "text.safetensors"
 _INPUT = "input.png"
+
+
+_TITLES = {
+    "concept": "concepts",
+    "place": "what places read",
+    "read": "what words read",
+}
+"""The titles of the figures of these kinds of maps."""
 
 
 class StepsFile(Struct, frozen=True):
@@ -99,7 +110,8 @@ class Run(Result):
     `run.json`; of concepts `concepts.safetensors`, `concepts.png` and
     `words/concept-<number>-<concept>.png`; of places the same, as `places` and `place`; and of each
     reference image `reference-<number>.safetensors`, `reference-<number>.png`,
-    `reference-<number>-sheet.png` and, with places, `reference-<number>-places.safetensors`.
+    `reference-<number>-sheet.png` and, with places, `reference-<number>-places.safetensors`; of
+    what words read `reads.safetensors` and `reads.png`, `text.safetensors` and `text.png`.
 
     Attributes:
         image: the image, as the pipeline returned it.
@@ -115,6 +127,8 @@ class Run(Result):
         references: the reference images (`run.references[0].maps["hat"]`).
         places: the heat maps of what places read of the image, each one word, in the order of
             `settings.places`: `run.places[0].overlay()`; None without places.
+        text_attention: what the tokens of the prompt read of each other (`.values`, `.figure()`);
+            None without `reads`.
     """
 
     image: Image.Image
@@ -126,6 +140,7 @@ class Run(Result):
     input_image: Image.Image | None = None
     references: tuple[ReferenceImage, ...] = ()
     places: HeatMaps | None = None
+    text_attention: TextAttention | None = None
 
     def __repr__(self) -> str:
         settings = self.settings
@@ -244,17 +259,19 @@ class Run(Result):
             parts["sheet.png"] = plots.render(figure)
             for word, image in zip(self.maps.words, images, strict=False):
                 parts[word_file(word)] = image
-        others = {
-            "concept": (_CONCEPTS, self.concepts),
-            "place": (_PLACES, self.places),
-        }
-        for kind, (file, maps) in others.items():
+        others = {"concept": self.concepts, "place": self.places}
+        if self.text_attention is not None:
+            others["read"] = self.maps.reads
+            parts[_TEXT] = self.text_attention.recording
+        if self.text_attention is not None and overlays:
+            parts["text.png"] = plots.render(self.text_attention.figure())
+        for kind, maps in others.items():
             if maps is None:
                 continue
-            parts[file] = maps.recording
+            parts[f"{kind}s.safetensors"] = maps.recording
             if not overlays:
                 continue
-            title = f"{settings.prompt} · {kind}s"
+            title = f"{settings.prompt} · {_TITLES[kind]}"
             figure, images = maps.figure_and_overlays(title=title)
             parts[f"{kind}s.png"] = plots.render(figure)
             for word, image in zip(maps.words, images, strict=False):
@@ -296,6 +313,8 @@ class Run(Result):
                 return HeatMaps(Recording.load(folder / name), picture)
             return None
 
+        reads = maps_of(_READS)
+        text = maps_of(_TEXT)
         steps = input_image = None
         if file.steps is not None:
             count = len(recording.timesteps)
@@ -319,7 +338,7 @@ class Run(Result):
             references.append(ReferenceImage(HeatMaps(read, picture), places))
         return cls(
             image,
-            HeatMaps(recording, image),
+            HeatMaps(recording, image, reading=reads and reads.recording),
             settings,
             maps_of(_NEGATIVE),
             steps,
@@ -327,6 +346,7 @@ class Run(Result):
             input_image,
             tuple(references),
             maps_of(_PLACES),
+            text and TextAttention(text.recording),
         )
 
 
