@@ -247,18 +247,19 @@ def _of_places(
     folder: Path,
     places: Sequence[Any],
 ) -> tuple["hm.HeatMaps", list[Any]]:
-    """Return the maps of a run's places, and the numbers of some of them."""
+    """Return the maps of a run's places, and the names of some of them."""
     from heedmap.io.places import check_places, place_label
 
+    maps = run.places
     labels = list(map(place_label, check_places(places)))
-    known = [] if run.places is None else [word.text for word in run.places.words]
-    missing = [label for label in labels if label not in known]
-    if run.places is None or missing:
-        raise RunError(
-            f"this run has no place {missing[0]}: record it with `heedmap repeat {folder} "
-            f"--place {missing[0]} --out FOLDER`, and inspect that"
-        )
-    return run.places, list(map(known.index, labels))
+    for label in labels:
+        if maps is None or label not in maps:
+            raise RunError(
+                f"this run has no place {label}: record it with `heedmap repeat {folder} "
+                f"--place '{label}' --out FOLDER`, and inspect that"
+            )
+    assert maps is not None
+    return maps, labels
 
 
 def folder_name(words: list[Any] | None) -> str:

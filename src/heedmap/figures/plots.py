@@ -192,7 +192,8 @@ def draw_matrix(
     scale: str,
 ) -> "Figure":
     """Draw a matrix (N, N) of values from 0 on, with N labels at its rows and above its columns."""
-    inset = 90
+    texts = [textwrap.shorten(label, 14, placeholder="…") for label in labels]
+    inset = 7 * max(map(len, texts)) + 10
     side = min(20 * len(labels), MAX_HEIGHT)
     body = (inset + side, inset + side)
     figure, place = _figure(body, title, note, 1, inset=(inset, inset))
@@ -200,7 +201,6 @@ def draw_matrix(
     high = float(values.max())
     cells = heat(values, values.shape, low=0, high=high)
     ax.imshow(cells, interpolation="nearest")
-    texts = [textwrap.shorten(label, 14, placeholder="…") for label in labels]
     ax.set_xticks(range(len(texts)), texts, rotation=90)
     ax.set_yticks(range(len(texts)), texts)
     ax.xaxis.tick_top()

@@ -1,6 +1,6 @@
 """The attention of some queries, of places of the image or of words, to all keys."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -55,18 +55,14 @@ class PlaceQueries:
             grid: (h, w) of the layer.
         """
         row = event.row(number, values=False)
-        device = row.query.device
-        positions, parts = self._positions(image, grid, device)
-        total = torch.zeros(len(row.keys), len(parts), row.keys.shape[1], device=device)
-        # Autocast would use half precision here.
-        with torch.autocast(device.type, enabled=False):
-            for some, p in query_probabilities(row, positions):
-                if number in event.edited:
-                    before, after = event.edited[number].pair()
-                    factors = after[..., -1:] / before[..., -1:]
-                    p = p * take(factors, positions[some])
-                total += parts[:, some] @ p
-        return total.mT
+        positions, parts = self._positions(image, grid, row.query.device)
+        factors = None
+        if (
+            number in event.edited
+        ):  # of the image's share, which its keys divide as before
+            before, after = event.edited[number].pair()
+            factors = after[..., -1:] / before[..., -1:]
+        return sums_of_queries(row, positions, parts, factors)
 
     def _positions(
         self,
@@ -110,20 +106,37 @@ def _region(place: Place, size: tuple[int, int]) -> tuple[int, int] | Tensor:
     return x, y
 
 
-def query_probabilities(
+def sums_of_queries(
     row: RowAttention,
     queries: Tensor,
-) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the probabilities (H, n, N) of some queries to all keys, part by part, float32."""
+    parts: Tensor,
+    factors: Tensor | None = None,
+) -> Tensor:
+    """Return sums (H, N, K) of the probabilities of n queries to all N keys, float32.
+
+    Args:
+        row: the attention of Q queries.
+        queries: the numbers (n,) of some of them.
+        parts: the part (K, n) that each has in the sums.
+        factors: (H, Q, 1) of the probabilities of each.
+    """
     heads, keys, _ = row.keys.shape
-    size = max(1, max_together(queries.device.type) // (heads * keys))
+    device = queries.device
+    size = max(1, max_together(device.type) // (heads * keys))
+    total = torch.zeros(heads, len(parts), keys, device=device)
     for start in range(0, len(queries), size):
-        some = slice(start, start + size)
+        some = queries[start : start + size]
         visible = row.visible
         part = RowAttention(
-            query=take(row.query, queries[some]),
+            query=take(row.query, some),
             keys=row.keys,
             scale=row.scale,
-            visible=None if visible is None else take(visible, queries[some]),
+            visible=None if visible is None else take(visible, some),
         )
-        yield some, part.probabilities()
+        p = part.probabilities()
+        if factors is not None:
+            p = p * take(factors, some)
+        # Autocast would use half precision here.
+        with torch.autocast(device.type, enabled=False):
+            total += parts[:, start : start + size] @ p
+    return total.mT

@@ -21,7 +21,7 @@ from heedmap.io.places import Place, check_places, place_labels
 from heedmap.io.word_edits import Mask
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
 from heedmap.mathematics.events import SELF_ATTENTION, AttentionEvent, take
-from heedmap.mathematics.probabilities import columns, index_tensor
+from heedmap.mathematics.probabilities import index_tensor
 from heedmap.mathematics.rules import Site
 from heedmap.options import Axis, BranchName, GenerateOptions, Share, ShareOf, Tokens
 from heedmap.recording.accumulation import (
@@ -32,7 +32,7 @@ from heedmap.recording.accumulation import (
 from heedmap.recording.calls import Call
 from heedmap.recording.concepts import ConceptKeys, ConceptStreams
 from heedmap.recording.grouping import RecordSums
-from heedmap.recording.places import PlaceQueries, query_probabilities
+from heedmap.recording.places import PlaceQueries, sums_of_queries
 from heedmap.recording.refining import (
     PROPAGATION_LAYERS,
     RefinedMaps,
@@ -360,21 +360,17 @@ class Recorder:
         record = self.records.get("reads")
         if record is None or record.block is None:
             return
-        keeps_heads = "head" in self._spec.keep
         first = record.block * self.call.images
         passes = record.sums.passes
         of_image: list[Tensor] = []
         for image, tokens in record.sums.tokens.items():
             row = event.of_text().row(first + image, values=False)
             queries = index_tensor(tuple(tokens), row.query.device)
-            parts = [
-                p if keeps_heads else p.mean(dim=0, keepdim=True)
-                for _, p in query_probabilities(row, queries)
-            ]
-            p = torch.cat(parts, dim=1)
+            identity = torch.eye(len(tokens), device=queries.device)
+            p = sums_of_queries(row, queries, identity)
             layout = event.layout.row(first + image)
-            of_image.append(take(p, layout.position_keys, -1).mT)
-            of_text = columns(take(p, layout.tokens, -1), tokens).mean(dim=0)
+            of_image.append(take(p, layout.position_keys))
+            of_text = take(take(p, layout.tokens), queries).mean(dim=0).mT
             self._text[image].merge(of_text / passes, 1 / passes)
         self._add(record, event.site, of_image)
 
@@ -670,16 +666,14 @@ def _tables(call: Call, spec: RecordingSpec) -> dict[RecordName, Sequence[TokenT
 
 def _check_positions(event: AttentionEvent, grid: GridShape, rows: int) -> None:
     """Raise a TraceError unless a layer attends from all of the image to all of it."""
-    if event.layout is not SELF_ATTENTION:
-        return
-    queries, keys = event.query.shape[2], event.key.shape[2]
-    if queries == keys == math.prod(grid) and len(event.query) >= rows:
-        return
-    raise TraceError(
-        f"{event.layer} attends from {queries} to {keys} positions in {len(event.query)} rows of "
-        f"the batch, and its grid is {grid[0]}×{grid[1]}: expected all positions of each image; "
-        "leave places out, or remove what merges tokens or shares self-attention"
-    )
+    count, _, queries, _ = event.query.shape
+    is_whole = queries == event.key.shape[2] == math.prod(grid)
+    if event.layout is SELF_ATTENTION and not (is_whole and count >= rows):
+        raise TraceError(
+            f"{event.layer} attends from {queries} to {event.key.shape[2]} positions in {count} "
+            f"rows of the batch, and its grid is {grid[0]}×{grid[1]}: expected all positions of "
+            "each image; leave places out, or remove what merges tokens or shares self-attention"
+        )
 
 
 def _propagating(call: Call, self_layers: Collection[str]) -> dict[str, GridShape]:
