@@ -643,7 +643,7 @@ class HeatMaps:
             whole if has_phrases else None,
             self._whole is not None,
             self.recording.share_of,
-            reads=self.reads._map(label, positions) if self.reading else None,
+            reads=None if self.reading is None else self.reads._map(label, positions),
         )
 
     @cached_property

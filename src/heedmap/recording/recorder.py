@@ -567,9 +567,10 @@ class Recorder:
         if similar is not None and similar.ran:
             outputs = self.recording("outputs", image).arrays
         share_of: Share | None = self._spec.share_of if call.family.is_joint else None
-        kind = name[0] if isinstance(name, tuple) else name
-        if kind == "places" or kind == "reads":
-            share_of = kind
+        if _is_of_places(name):
+            share_of = "places"
+        elif name == "reads":
+            share_of = "reads"
         return Recording(
             layers=layers,
             arrays=tuple(arrays),

@@ -338,7 +338,9 @@ class Run(Result):
             references.append(ReferenceImage(HeatMaps(read, picture), places))
         return cls(
             image,
-            HeatMaps(recording, image, reading=reads and reads.recording),
+            HeatMaps(
+                recording, image, reading=None if reads is None else reads.recording
+            ),
             settings,
             maps_of(_NEGATIVE),
             steps,
@@ -346,7 +348,7 @@ class Run(Result):
             input_image,
             tuple(references),
             maps_of(_PLACES),
-            text and TextAttention(text.recording),
+            None if text is None else TextAttention(text.recording),
         )
 
 
