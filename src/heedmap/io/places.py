@@ -53,9 +53,9 @@ def place_label(place: Place) -> str:
 
 def place_labels(places: Iterable[Place]) -> list[str]:
     """Return the names of places; equal ones are numbered from the second on: "mask 2"."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     labels: list[str] = []
     for label in map(place_label, places):
-        seen[label] += 1
-        labels.append(f"{label} {seen[label]}" if seen[label] > 1 else label)
+        counts[label] += 1
+        labels.append(f"{label} {counts[label]}" if counts[label] > 1 else label)
     return labels

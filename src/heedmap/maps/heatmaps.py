@@ -71,7 +71,7 @@ class HeatMap:
             map itself.
         refined: True if self-attention refined the map.
         share_of: as in `Recording`.
-        reads: the map of what the word reads of the image (`HeatMaps.reads`); None without it.
+        reads: the map of the word's own attention to the image (`HeatMaps.reads`); None without.
     """
 
     label: str
@@ -324,7 +324,7 @@ class HeatMaps:
         recording: the probabilities, at the axes that were kept: of each layer float32
             (S, H, Q, K), where S or H is 1 if it was averaged.
         image: the image, if known.
-        reading: the recording of what the words read of the image, if there is one (`reads`).
+        reading: the recording of the words' own attention to the image (`reads`), if known.
     """
 
     recording: Recording

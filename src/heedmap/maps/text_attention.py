@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TextAttention:
-    """What the tokens of a prompt read of each other: `run.text_attention`.
+    """The attention of the tokens of a prompt to each other: `run.text_attention`.
 
     Attributes:
         recording: one layer, whose positions and tokens are those of the text.
@@ -39,7 +39,7 @@ class TextAttention:
         return self.recording.table
 
     def figure(self) -> "Figure":
-        """Draw what the word of each row reads of the word of each column.
+        """Draw the attention of the word of each row to the word of each column.
 
         The tokens of a word are grouped: the mean of those that read, the sum of those that are
         read.

@@ -100,7 +100,7 @@ RecordName = (
 similarities of outputs of two or more concepts, where attention is joint; by its number one for
 each reference image, whose positions read the prompt as the image's do; one for the attention of
 places to the image, and one for that to each reference image; one for that of words to it."""
-_APART: tuple[RecordName, ...] = ("outputs", "places", "reads")
+_OTHER_RECORDS: tuple[RecordName, ...] = ("outputs", "places", "reads")
 
 
 def _is_of_places(name: RecordName) -> bool:
@@ -229,7 +229,7 @@ class Recorder:
         refined = None if grid is None else RefinedMaps(grid)
         if name == "outputs":  # an output has all heads
             keep.discard("head")
-        if name in _APART:
+        if name in _OTHER_RECORDS:
             refined = None
         latent = self.call.latent
         layers = self.call.layers
@@ -335,7 +335,11 @@ class Recorder:
     def __call__(self, event: AttentionEvent) -> None:
         """Add the attention of a layer that attends to the text, in all rows."""
         for name, record in self.records.items():
-            if record.block is None or name in _APART or isinstance(name, tuple):
+            if (
+                record.block is None
+                or name in _OTHER_RECORDS
+                or isinstance(name, tuple)
+            ):
                 continue
             first = record.block * self.call.images
             if name != "concepts":

@@ -337,7 +337,7 @@ class Trace:
 
     @property
     def text_attention(self) -> tuple[TextAttention, ...]:
-        """What the tokens of the prompt of each image read of each other."""
+        """The attention of the tokens of the prompt to each other, of each image."""
         self._recordings("reads")
         return tuple(
             TextAttention(recorder.text_recording(image))

@@ -127,7 +127,7 @@ class Run(Result):
         references: the reference images (`run.references[0].maps["hat"]`).
         places: the heat maps of what places read of the image, each one word, in the order of
             `settings.places`: `run.places[0].overlay()`; None without places.
-        text_attention: what the tokens of the prompt read of each other (`.values`, `.figure()`);
+        text_attention: the attention of the prompt's tokens to each other (`.values`, `.figure()`);
             None without `reads`.
     """
 
