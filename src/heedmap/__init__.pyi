@@ -42,6 +42,7 @@ from heedmap.recording.tracing import trace as trace
 from heedmap.results.ablations import Ablation as Ablation
 from heedmap.results.ablations import Agreement as Agreement
 from heedmap.results.ablations import CausalAgreement as CausalAgreement
+from heedmap.results.datasets import dataset as dataset
 from heedmap.results.edits import EditResult as EditResult
 from heedmap.results.explanations import Explanation as Explanation
 from heedmap.results.grids import Cell as Cell

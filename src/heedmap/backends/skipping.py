@@ -17,7 +17,7 @@ def run_uncompiled(model: Any, undo: Undo) -> None:
     cache. A warning says that it is slower.
     """
     is_compiled = any(
-        hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
+        "_orig_mod" in module._modules or module._compiled_call_impl is not None
         for module in model.modules()
     )
     if not is_compiled:
@@ -48,7 +48,8 @@ def skipping_tools(model: torch.nn.Module, layers: Collection[str]) -> tuple[str
     """
     tools: dict[str, None] = {}
     for path, module in model.named_modules():
-        for hook in getattr(getattr(module, "_diffusers_hook", None), "hooks", ()):
+        registry = vars(module).get("_diffusers_hook")
+        for hook in getattr(registry, "hooks", ()):
             if hook.startswith("faster_cache"):
                 raise ModelError(
                     "FasterCache computes attention for only a part of the batch at some steps: "

@@ -272,8 +272,10 @@ class _Tap:
         editor = processor.editor
         if editor is not None and (processor.joint or not self.reads_text):
             query, key = editor.inputs(site, layout, query, key)
-        query = _autocast(query)
-        key = _autocast(key)
+        device = key.device.type
+        if torch.is_autocast_enabled(device):
+            query = _autocast(query)
+            key = _autocast(key)
         others = {
             "attn_mask": attn_mask,
             "dropout_p": dropout_p,
@@ -287,7 +289,7 @@ class _Tap:
         if not processor.looks_up_kernel:  # it may write to them later
             query = query.clone()
             key = key.clone()
-        if processor.joint and key.device.type == "cpu" and key.itemsize < 4:
+        if processor.joint and device == "cpu" and key.itemsize < 4:
             log_sum = None  # the kernel's is good to 1e-4 only
         scale = options.get("scale")
         event = AttentionEvent(
@@ -393,11 +395,10 @@ class _Tap:
 
 
 def _autocast(x: Tensor) -> Tensor:
-    """Return queries or keys in the type that the kernel computes in."""
-    device = x.device.type
-    if not torch.is_autocast_enabled(device) or x.dtype == torch.float64:
+    """Return queries or keys in the type that the kernel computes in with autocast."""
+    if x.dtype == torch.float64:
         return x
-    return x.to(torch.get_autocast_dtype(device))
+    return x.to(torch.get_autocast_dtype(x.device.type))
 
 
 # --- two ways to intercept the kernel ---

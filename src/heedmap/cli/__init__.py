@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from heedmap.cli import edit, generate, inspect, repeat, serve, sweep
+from heedmap.cli import dataset, edit, generate, inspect, repeat, serve, sweep
 from heedmap.cli.words import layers, words
 from heedmap.errors import HeedmapError
 
@@ -115,6 +115,7 @@ for command in (
     generate.locate,
     inspect.inspect,
     inspect.segment,
+    dataset.dataset,
     repeat.explain,
     repeat.ablate,
     inspect.compare,

@@ -14,6 +14,7 @@ from heedmap.parsing import parse_shard
 _JOBS = "Jobs: .jsonl, or .toml lists to combine."
 _OUT = "A new folder, or that of this sweep to continue."
 _BATCH = "Most images at once; equal up to rounding to single ones."
+_MASKS = "Also save all masks as a COCO data set, in OUT/masks."
 _SHARD = "Run part I of N, from 1, as in a SLURM array."
 
 
@@ -27,6 +28,7 @@ def sweep(
     no_page: Annotated[
         bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")
     ] = False,
+    masks: Annotated[bool, typer.Option("--masks", help=_MASKS)] = False,
     shard: Annotated[Any, parsed(parse_shard, "I/N", _SHARD)] = None,
 ) -> None:
     """Run the jobs of a file, and write a table of their results.
@@ -64,6 +66,7 @@ def sweep(
                 dtype=task.dtype,
                 batch=batch,
                 pages=not no_page,
+                masks=masks,
                 shard=shard,
                 progress=advance,
             )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -109,6 +110,18 @@ class Layout:
         ]
 
 
+@lru_cache(maxsize=64)
+def _reference_layout(layout: Layout, number: int) -> Layout:
+    """Return a layout with the positions of a reference image for the image's."""
+    rows: list[RowLayout] = []
+    for row in layout.rows:
+        others = list(row.references)
+        positions = others.pop(number)
+        references = (row.positions, *others)
+        rows.append(replace(row, positions=positions, references=references))
+    return replace(layout, rows=tuple(rows))
+
+
 _NO_SITE = Site("", step=0, steps=1, grid=(1, 1))
 CROSS_ATTENTION = Layout()
 """All queries are the image's and all keys the text's."""
@@ -166,6 +179,12 @@ class AttentionEvent:
     site: Site = _NO_SITE
     edited: Mapping[int, EditedRow] = field(default_factory=dict[int, EditedRow])
 
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of queries, keys, values and outputs."""
+        parts = (self.query, self.key, self.value, self.output)
+        return sum(part.nbytes for part in parts if part is not None)
+
     def row(self, number: int, values: bool = True) -> "RowAttention":
         """Return the attention of the image's positions in one row of the batch.
 
@@ -183,15 +202,9 @@ class AttentionEvent:
 
         Edits do not act there.
         """
-        rows: list[RowLayout] = []
-        for row in self.layout.rows:
-            others = list(row.references)
-            positions = others.pop(number)
-            references = (row.positions, *others)
-            rows.append(replace(row, positions=positions, references=references))
         return replace(
             self,
-            layout=replace(self.layout, rows=tuple(rows)),
+            layout=_reference_layout(self.layout, number),
             site=replace(self.site, grid=grid),
             edited={},
         )
@@ -412,3 +425,28 @@ class RowAttention:
                 return scores.softmax(dim=-1)
             bias = pad(bias, (0, scores.shape[-1] - bias.shape[-1]))
             return visible_softmax(scores + less_largest(bias))
+
+
+def merged(events: Sequence[AttentionEvent], number: int) -> RowAttention:
+    """Return one row of the batch in layers of one shape and layout, as if of one layer.
+
+    Its heads (L·H) are those of all layers. It has no mask and no values.
+    """
+    first = events[0]
+    layout = first.layout.row(number)
+
+    def join(parts: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(parts), dim=1)[number].flatten(0, 1)
+
+    log_sum = None
+    if first.log_sum is not None:
+        parts = [event.log_sum for event in events if event.log_sum is not None]
+        log_sum = take(join(parts), layout.positions, -1)
+    return RowAttention(
+        query=take(join([event.query for event in events]), layout.positions),
+        keys=join([event.key for event in events]),
+        scale=first.scale,
+        layout=layout,
+        joint=first.layout.joint,
+        log_sum=log_sum,
+    )

@@ -68,6 +68,12 @@ def index_tensor(places: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(places, device=device)
 
 
+@lru_cache(maxsize=64)
+def matrix(rows: tuple[tuple[float, ...], ...], device: torch.device) -> Tensor:
+    """Return rows of numbers as a float32 tensor of a device, which is kept."""
+    return torch.tensor(rows, dtype=torch.float32, device=device)
+
+
 def columns(p: Tensor, tokens: Sequence[int]) -> Tensor:
     """Return the columns (…, K') of some tokens, a new tensor.
 
@@ -158,6 +164,8 @@ def fused(
     return output, None
 
 
+# Its own kernels, which it does not export, and which it calls faster than those of torch.ops.
+_torch: Any = torch
 Kernel = Callable[
     [Tensor, Tensor, Tensor, Tensor | None, float | None],
     tuple[Tensor, Tensor],
@@ -186,13 +194,8 @@ def _kernel(
     # Autocast chooses another type.
     if not has_kernels or torch.is_autocast_enabled(device):
         return None
-    choose = torch._fused_sdp_choice  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-    choice = choose(query, key, value, mask, 0.0, False, scale=scale)
+    choice = _torch._fused_sdp_choice(query, key, value, mask, 0.0, False, scale=scale)
     return KERNELS.get((device, choice))
-
-
-# An overload, since torch would look for it among them each time.
-_FLASH_ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
 def _flash_on_cpu(
@@ -202,7 +205,9 @@ def _flash_on_cpu(
     mask: Tensor | None,
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
-    return _FLASH_ON_CPU(query, key, value, 0.0, False, attn_mask=mask, scale=scale)
+    return _torch._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, False, attn_mask=mask, scale=scale
+    )
 
 
 def _flash_on_cuda(
@@ -217,7 +222,7 @@ def _flash_on_cuda(
         if scale is None:
             scale = 1.0 / math.sqrt(d)
         query, key, value = (pad(part, (0, -d % 8)) for part in (query, key, value))
-    output, log_sum, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
+    output, log_sum, *_ = _torch._scaled_dot_product_flash_attention(
         query, key, value, 0.0, False, scale=scale
     )
     return output[..., :d], log_sum
@@ -232,7 +237,7 @@ def _efficient_on_cuda(
 ) -> tuple[Tensor, Tensor]:
     if mask is not None:
         mask = _aligned(mask).expand(*query.shape[:3], key.shape[2])
-    output, log_sum, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
+    output, log_sum, *_ = _torch._scaled_dot_product_efficient_attention(
         query, key, value, mask, True, 0.0, False, scale=scale
     )
     return output, log_sum[..., : query.shape[2]]  # it is padded to a multiple of 32

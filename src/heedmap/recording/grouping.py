@@ -1,19 +1,23 @@
 """The sums of one record. Layers of one shape are computed together, those of several passes, too.
 
 A small batch on a GPU waits for the host, so that few large operations cost less than many small
-ones. Queries and keys are held until then, of at most `MAX_PASSES` passes and `MAX_HELD` bytes. On
-a CPU, layers of more probabilities than stay in its cache are computed one after the other, as
-they run.
+ones. Events are held until then, of at most `MAX_PASSES` passes and `MAX_HELD` bytes. On a CPU,
+layers of more probabilities than stay in its cache are computed one after the other, as they run.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from heedmap.mathematics.events import AttentionEvent, RowAttention
+from heedmap.mathematics.events import (
+    AttentionEvent,
+    RowAttention,
+    RowLayout,
+    merged,
+)
 from heedmap.mathematics.probabilities import columns
 from heedmap.mathematics.rules import Site
 from heedmap.recording.accumulation import (
@@ -26,9 +30,16 @@ from heedmap.recording.accumulation import (
 from heedmap.recording.refining import RefinedMaps
 
 MAX_HELD = 2**28
-"""Bytes of queries and keys that are held by reference."""
+"""Bytes of the tensors of events that are held by reference."""
+MAX_ON_CPU = 2**22
+"""The same of the layers of a pass on a CPU, in whose cache they stay."""
 MAX_PASSES = 4
-"""Passes of the model whose queries and keys are held."""
+"""Passes of the model whose events are held."""
+
+
+def max_waiting(device: str) -> int:
+    """Return the largest number of bytes of events that wait for the end of a pass."""
+    return MAX_ON_CPU if device == "cpu" else MAX_HELD
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,16 +47,18 @@ class _Layer:
     """One image's attention in a layer, which is not computed yet.
 
     Attributes:
-        site: the layer at a step; None of an attention along which maps are propagated.
+        event: that of the layer.
+        number: the row of the batch.
         grid: (h, w) of the layer.
-        row: the attention.
         model_pass: the number of the pass among those that are held.
+        propagates: whether maps are propagated along it.
     """
 
-    site: Site | None
+    event: AttentionEvent
+    number: int
     grid: tuple[int, int]
-    row: RowAttention
     model_pass: int
+    propagates: bool = False
 
 
 class RecordSums:
@@ -105,25 +118,28 @@ class RecordSums:
                 p = shares_of_text(text)
             self.add_probabilities(image, event.site, columns(p, self.tokens[image]))
             return
-        row = event.row(number, values=False)
-        if self._of_text and row.joint:
-            row = row.text_alone()
-        if row.log_sum is None and (row.joint or row.visible is not None):
+        if not self._may_wait(event):
             self.compute(image)
-            p = self._row_probabilities(row, self.tokens[image])
+            p = self._row_probabilities(event, number, self.tokens[image])
             self._add_now(image, event.site, p)
             return
-        layer = _Layer(event.site, event.site.grid, row, self._passes_held)
-        self._hold(image, layer, event)
-        heads, positions, _ = row.query.shape
-        size = heads * positions * len(self.tokens[image])
-        if size > CACHED and row.query.device.type == "cpu":
+        h, w = event.site.grid
+        self._hold(image, _Layer(event, number, (h, w), self._passes_held))
+        size = event.query.shape[1] * h * w * len(self.tokens[image])
+        if size > CACHED and event.query.device.type == "cpu":
             self.compute(image)
 
-    def _hold(self, image: int, layer: _Layer, event: AttentionEvent) -> None:
+    def _may_wait(self, event: AttentionEvent) -> bool:
+        """Return whether a layer's probabilities can be computed with those of others."""
+        joint = event.layout.joint
+        if self._of_text and joint:
+            return event.mask is None
+        return event.log_sum is not None or (event.mask is None and not joint)
+
+    def _hold(self, image: int, layer: _Layer) -> None:
+        # Nothing else is done between two layers, where code is slower than in a loop.
         self._held[image].append(layer)
-        # A row is a view, which keeps those of all rows.
-        self._bytes[image] += event.query.nbytes + event.key.nbytes
+        self._bytes[image] += layer.event.nbytes
         if self._bytes[image] > MAX_HELD:
             self.compute(image)
             self._is_full = True
@@ -150,8 +166,8 @@ class RecordSums:
         """Propagate an image's mean map so far along a layer of its attention to itself."""
         if self.refined is None:
             return
-        row = event.row(number, values=False)
-        self._hold(image, _Layer(None, grid, row, self._passes_held), event)
+        layer = _Layer(event, number, grid, self._passes_held, propagates=True)
+        self._hold(image, layer)
 
     @torch.no_grad()
     def compute(self, image: int | None = None) -> None:
@@ -166,18 +182,18 @@ class RecordSums:
                 self._compute(number, layers)
 
     def _compute(self, image: int, layers: Sequence[_Layer]) -> None:
-        device = layers[0].row.query.device.type
+        device = layers[0].event.query.device.type
         if torch.is_autocast_enabled(device):  # it would use half precision here
             with torch.autocast(device, enabled=False):
                 self._compute(image, layers)
             return
         tokens = self.tokens[image]
-        text = [layer for layer in layers if layer.site is not None]
+        text = [layer for layer in layers if not layer.propagates]
         order: list[int] = []
         maps: list[tuple[Tensor, tuple[int, int]]] = []
         for numbers in _groups(text, len(tokens)):
             group = [text[number] for number in numbers]
-            p = self._probabilities([layer.row for layer in group], tokens)
+            p = self._probabilities(group, tokens)
             self._record(image, group, p)
             order.extend(numbers)
             maps.append((_mean_of_heads(p), group[0].grid))
@@ -190,37 +206,45 @@ class RecordSums:
         attention: list[tuple[int, RowAttention, tuple[int, int]]] = []
         before = 0
         for layer in layers:
-            if layer.site is None:
-                attention.append((before, layer.row, layer.grid))
+            if layer.propagates:
+                row = layer.event.row(layer.number, values=False)
+                attention.append((before, row, layer.grid))
             else:
                 before += 1
         self.refined.propagate(image, maps, order, attention, self.passes)
 
     def _probabilities(
         self,
-        rows: Sequence[RowAttention],
+        layers: Sequence[_Layer],
         tokens: Sequence[int],
     ) -> Tensor:
         """Return the probabilities (L, H, Q, K) in layers of one shape, H = 1 for their mean."""
-        first = rows[0]
-        if len(rows) == 1:
-            return self._row_probabilities(first, tokens)[None]
-        log_sum = None
-        if first.log_sum is not None:
-            log_sum = torch.cat([row.log_sums() for row in rows])
-        heads_of_layers = RowAttention(
-            query=torch.cat([row.query for row in rows]),
-            keys=torch.cat([row.text_keys for row in rows]),
-            scale=first.scale,
-            joint=first.joint,
-            visible=None if first.visible is None else _text_masks(rows),
-            log_sum=log_sum,
-        )
-        p = heads_of_layers.probabilities(tokens).unflatten(0, (len(rows), -1))
+        first = layers[0]
+        if len(layers) == 1:
+            return self._row_probabilities(first.event, first.number, tokens)[None]
+        row = merged([layer.event for layer in layers], first.number)
+        if self._of_text:
+            row = row.text_alone()
+        if first.event.mask is not None:
+            row = replace(
+                row,
+                keys=row.text_keys,
+                layout=RowLayout(),
+                visible=_text_masks(layers),
+            )
+        p = row.probabilities(tokens).unflatten(0, (len(layers), -1))
         return p if self._keeps_heads else p.mean(dim=1, keepdim=True)
 
-    def _row_probabilities(self, row: RowAttention, tokens: Sequence[int]) -> Tensor:
+    def _row_probabilities(
+        self,
+        event: AttentionEvent,
+        number: int,
+        tokens: Sequence[int],
+    ) -> Tensor:
         """Return the probabilities (H, Q, K) in a layer, H = 1 for their mean."""
+        row = event.row(number, values=False)
+        if self._of_text and row.joint:
+            row = row.text_alone()
         if self._keeps_heads:
             return row.probabilities(tokens)
         return mean_over_heads(row, tokens)
@@ -231,16 +255,15 @@ class RecordSums:
             return
         sites: defaultdict[int, list[Site]] = defaultdict(list)
         for layer in layers:
-            assert layer.site is not None
-            sites[layer.model_pass].append(layer.site)
+            sites[layer.model_pass].append(layer.event.site)
         self.sums.add(image, [*sites.values()], p, self.passes)
 
 
-def _text_masks(rows: Sequence[RowAttention]) -> Tensor:
+def _text_masks(layers: Sequence[_Layer]) -> Tensor:
     """Return the masks (L·H, Q, K) of the text in layers; Q = 1 if they are alike for all."""
     masks: list[Tensor] = []
-    for row in rows:
-        mask = row.text_mask
+    for layer in layers:
+        mask = layer.event.row(layer.number, values=False).text_mask
         assert mask is not None
         masks.append(mask)
     if all(mask.stride(1) == 0 for mask in masks):
@@ -263,8 +286,9 @@ def _groups(layers: Sequence[_Layer], tokens: int) -> Iterator[list[int]]:
     for number, layer in enumerate(layers):
         passes[_shape(layer)][layer.model_pass].append(number)
     for of_shape in passes.values():
-        first = layers[next(iter(of_shape.values()))[0]].row
-        most = max(1, max_together(first.query.device.type) // _size(first, tokens))
+        first = layers[next(iter(of_shape.values()))[0]]
+        device = first.event.query.device.type
+        most = max(1, max_together(device) // _size(first, tokens))
         group: list[int] = []
         for numbers in of_shape.values():
             if group and len(group) + len(numbers) > most:
@@ -277,22 +301,26 @@ def _groups(layers: Sequence[_Layer], tokens: int) -> Iterator[list[int]]:
         yield group
 
 
-def _size(row: RowAttention, tokens: int) -> int:
-    heads, positions, _ = row.query.shape
-    count = row.text_keys.shape[1] if row.log_sum is None else tokens
-    return heads * positions * max(count, 1)
+def _size(layer: _Layer, tokens: int) -> int:
+    """Return the number of probabilities that are computed for a layer."""
+    event = layer.event
+    h, w = layer.grid
+    count = event.key.shape[2] if event.log_sum is None else tokens
+    return event.query.shape[1] * h * w * max(count, 1)
 
 
 def _shape(layer: _Layer) -> tuple[object, ...]:
     """Return what layers that are computed together have in common."""
-    row = layer.row
+    event = layer.event
     return (
         layer.grid,
-        row.query.shape,
-        row.keys.shape,
-        row.scale,
-        row.query.dtype,
-        row.query.device,
-        row.log_sum is None,
-        row.visible is None,
+        layer.number,
+        event.layout,
+        event.query.shape,
+        event.key.shape,
+        event.scale,
+        event.query.dtype,
+        event.query.device,
+        event.log_sum is None,
+        event.mask is None,
     )

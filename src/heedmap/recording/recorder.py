@@ -31,7 +31,7 @@ from heedmap.recording.accumulation import (
 )
 from heedmap.recording.calls import Call
 from heedmap.recording.concepts import ConceptKeys, ConceptStreams
-from heedmap.recording.grouping import RecordSums
+from heedmap.recording.grouping import RecordSums, max_waiting
 from heedmap.recording.places import PlaceQueries, sums_of_queries
 from heedmap.recording.refining import (
     PROPAGATION_LAYERS,
@@ -208,6 +208,9 @@ class Recorder:
             self.records["conditional"].current = current
         # By image the attention (K, K) of its tokens to each other.
         self._text: defaultdict[int, RunningMean] = defaultdict(RunningMean)
+        # Layers of the pass that ran, each with whether it attends to the text.
+        self._waiting: list[tuple[AttentionEvent, bool]] = []
+        self._bytes = 0  # of these
         self._streams: ConceptStreams | None = None
         self._concept_keys: ConceptKeys | None = None
         if "concepts" in tables:
@@ -331,9 +334,33 @@ class Recorder:
             record.timesteps.setdefault(step, call.schedule.timesteps[call.done])
             record.passes[step] += 1
 
-    @torch.no_grad()
     def __call__(self, event: AttentionEvent) -> None:
         """Add the attention of a layer that attends to the text, in all rows."""
+        if self._streams is not None and self.records["concepts"].block is not None:
+            self._streams.keep(event)
+        self._wait(event, True)
+
+    def _wait(self, event: AttentionEvent, reads_text: bool) -> None:
+        """Keep a layer until the pass ends: between two layers, code is slower than in a loop."""
+        self._waiting.append((event, reads_text))
+        self._bytes += event.nbytes
+        if event.edited or self._bytes > max_waiting(event.query.device.type):
+            self._add_waiting()
+
+    @torch.no_grad()
+    def _add_waiting(self) -> None:
+        """Add the layers that wait, in the order in which they ran."""
+        waiting = self._waiting
+        self._waiting = []
+        self._bytes = 0
+        for event, reads_text in waiting:
+            if reads_text:
+                self._add_layer(event)
+            if event.layer in self.propagating:
+                self._propagate(event)
+            self._add_places(event)
+
+    def _add_layer(self, event: AttentionEvent) -> None:
         for name, record in self.records.items():
             if (
                 record.block is None
@@ -350,14 +377,10 @@ class Recorder:
                 for sums in record.all_sums:
                     for image in sums.tokens:
                         sums.add(image, part, first + image)
-            elif self._streams is not None:
-                self._streams.keep(event)
             elif self._concept_keys is not None:
                 p = self._concept_keys.probabilities(event, first)
-                self._add(record, event.site, p)
+                self._add_parts(record, event.site, p)
         self._add_reads(event)
-        if event.layout.joint:
-            self.observe_image(event)
 
     def _add_reads(self, event: AttentionEvent) -> None:
         """Add the attention of the tokens of each image's text to the image, and to each other."""
@@ -376,12 +399,7 @@ class Recorder:
             of_image.append(take(p, layout.position_keys))
             of_text = take(take(p, layout.tokens), queries).mean(dim=0).mT
             self._text[image].merge(of_text / passes, 1 / passes)
-        self._add(record, event.site, of_image)
-
-    def observe_image(self, event: AttentionEvent) -> None:
-        """Propagate maps, and add the attention of places, in a layer of the image's attention."""
-        self.propagate(event)
-        self._add_places(event)
+        self._add_parts(record, event.site, of_image)
 
     def _add_places(self, event: AttentionEvent) -> None:
         """Add the attention of the places of each image in a layer of the image's attention."""
@@ -406,7 +424,7 @@ class Recorder:
                     keys = layout.references[name[1]]
                 of_keys.append(take(p, keys))
             site = replace(event.site, grid=record.layers[event.layer].grid)
-            self._add(record, site, of_keys)
+            self._add_parts(record, site, of_keys)
 
     def record_concepts(
         self,
@@ -420,6 +438,7 @@ class Recorder:
         record = self.records["concepts"]
         if self._streams is None or record.block is None:
             return
+        self._add_waiting()
         p, similarities = self._streams.run(
             block,
             arguments,
@@ -428,21 +447,24 @@ class Recorder:
             first=record.block * call.images,
             of_text=self._of_text,
         )
-        self._add(record, processor.site, p)
+        self._add_parts(record, processor.site, p)
         if similarities:
-            self._add(self.records["outputs"], processor.site, similarities)
+            self._add_parts(self.records["outputs"], processor.site, similarities)
 
-    def _add(self, record: Record, site: Site, parts: Sequence[Tensor]) -> None:
+    def _add_parts(self, record: Record, site: Site, parts: Sequence[Tensor]) -> None:
         """Add the probabilities of each image in a layer to a record."""
         record.ran[site.layer, site.step] += 1
         for image, p in enumerate(parts):
             record.sums.add_probabilities(image, site, p)
 
-    def propagate(self, event: AttentionEvent) -> None:
-        """Propagate the maps so far along a layer of the image's attention that has just run."""
+    def observe_image(self, event: AttentionEvent) -> None:
+        """Propagate maps, and add the attention of places, in a self-attention layer."""
+        if event.layer in self.propagating or self._places is not None:
+            self._wait(event, False)
+
+    def _propagate(self, event: AttentionEvent) -> None:
+        """Propagate the maps so far along a layer of the image's attention to itself."""
         name = event.layer
-        if name not in self.propagating:
-            return
         if event.site.step not in propagation_steps(event.site.steps):
             return
         grid = self.propagating[name]
@@ -468,6 +490,7 @@ class Recorder:
 
     def end_pass(self) -> None:
         """End a pass."""
+        self._add_waiting()
         for record in self.records.values():
             for sums in record.all_sums:
                 sums.end_pass()

@@ -14,7 +14,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from heedmap.backends.base import GridShape
 from heedmap.mathematics.events import RowAttention, take
 from heedmap.mathematics.probabilities import (
-    index_tensor,
+    matrix,
     propagate,
 )
 from heedmap.mathematics.rules import steps_within
@@ -123,33 +123,35 @@ class RefinedMaps:
         """
         plain = self._plain_of(image) or RunningMean()
         parts = [regrid(part, grid, self.grid) for part, grid in maps]
-        sums = [] if plain.total is None else [plain.total[None]]
-        if parts:
-            resized = torch.cat(parts) if len(parts) > 1 else parts[0]
-            if list(order) != sorted(order):
-                places = tuple(sorted(range(len(order)), key=order.__getitem__))
-                index = index_tensor(places, resized.device)
-                resized = resized.index_select(0, index)
-            sums.append(resized / passes if passes > 1 else resized)
-        if not sums:
+        if passes > 1:
+            parts = [part / passes for part in parts]
+        begun: tuple[float, ...] = ()
+        if plain.total is not None:
+            parts.insert(0, plain.total[None])
+            begun = (1.0,)
+        if not parts:
             return
-        sums = torch.cat(sums).cumsum(dim=0)
-        begun = plain.total is not None
         layers: list[tuple[RowAttention, GridShape]] = []
-        means: list[Tensor] = []
         weights: list[float] = []
+        # Which of the parts, layer by layer, are in each mean; at last in that of all.
+        chosen: list[tuple[float, ...]] = []
         for count, row, grid in attention:
             if count or begun:
                 layers.append((row, grid))
-                means.append(sums[count - 1 + begun])
                 weights.append(plain.weight + count / passes)
+                before = tuple(float(place < count) for place in order)
+                chosen.append((*begun, *before))
+        chosen.append((*begun, *[1.0] * len(order)))
+        every = torch.cat(parts) if len(parts) > 1 else parts[0]
+        choice = matrix(tuple(chosen), every.device)
+        *sums, total = torch.tensordot(choice, every, dims=1)
         if layers:
-            scaled = torch.stack(list(torch._foreach_div(means, weights)))
-            total = self._propagated(layers, scaled)
-            total = total / passes if passes > 1 else total
-            self._refined[image].merge(total, len(layers) / passes)
-        plain = RunningMean(sums[-1].clone(), plain.weight + len(order) / passes)
-        self._plain[image] = plain
+            scaled = torch.stack(list(torch._foreach_div(sums, weights)))
+            refined = self._propagated(layers, scaled)
+            refined = refined / passes if passes > 1 else refined
+            self._refined[image].merge(refined, len(layers) / passes)
+        weight = plain.weight + len(order) / passes
+        self._plain[image] = RunningMean(total.clone(), weight)
 
     def _propagated(
         self,

@@ -27,6 +27,7 @@ from heedmap.io.writing import TakenError, save_parts
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.pipelines.generation import generate, generate_batch
+from heedmap.results.datasets import dataset
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
 from heedmap.sweeps import tables
@@ -64,6 +65,7 @@ def sweep(
     dtype: Dtype = LoadOptions.dtype,
     batch: int = 1,
     pages: bool = True,
+    masks: bool = False,
     shard: tuple[int, int] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SweepResult:
@@ -85,6 +87,8 @@ def sweep(
         batch: the most images of one call; a batch that does not fit the memory is halved. In a
             batch, images differ by rounding; a sweep that continues draws the same batches.
         pages: whether results have pages, sheets and overlays.
+        masks: whether the process that ends last writes the masks of all results as a COCO data set
+            (`dataset`) in the folder `masks`, in place of an older one.
         shard: (number, count) runs one of so many parts, from 1, in this process.
         progress: called with the number of jobs that have ended and the number of all, of those
             that this process runs.
@@ -128,6 +132,11 @@ def sweep(
     pending = len(all_jobs) - done - failed
     if not pending and (state is None or state.is_main_process):
         tables.write_tables(folder, all_jobs)
+        if masks and done:
+            target = folder / "masks"
+            shutil.rmtree(target, ignore_errors=True)
+            with suppress(TakenError):  # another process writes the same
+                dataset(folder, target)
     return SweepResult(folder, done, failed, pending)
 
 
