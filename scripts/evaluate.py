@@ -9,6 +9,8 @@
     python scripts/evaluate.py own                           does it edit other pictures, too?
     python scripts/evaluate.py maps                          do maps say where the words are?
     python scripts/evaluate.py trust                         do maps say where words act?
+    python scripts/evaluate.py budget                        where does all attention go?
+    python scripts/evaluate.py layers --steps 10             do ranked layers draw the word?
     python scripts/evaluate.py judge --check 600             is the judge of pictures right?
 
 `obey` generates pictures of held-out captions (combinations that training never shows, told with
@@ -30,6 +32,11 @@ same of pictures that the model drew itself, whose masks are made of their pixel
 `trust` leaves words out of pictures, and holds what that changes against the words' maps
 (`evaluation.trust`).
 
+`budget` averages the shares of words, special tokens, padding and image (`evaluation.budget`).
+
+`layers` ranks layers by what pictures lose without a noun in each, and leaves the first and the
+last of them out of other pictures (`evaluation.layers`).
+
 `judge` trains the judge anew (without `--check`), and measures it on rendered scenes.
 
 All figures are shares from 0 to 1, except for ratios and for what names its unit. The same seed
@@ -48,10 +55,12 @@ from typing import Any
 import heedmap
 from evaluation import (
     blends,
+    budget,
     drawn,
     joint_maps,
     judge,
     kinds,
+    layers,
     obedience,
     own_pictures,
     places,
@@ -207,6 +216,30 @@ def run_trust(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     print(f"{options.n} pictures, of which {100 * figures['right']:.1f} % are right")
     for what, values in trust.lines(figures):
         print(f"{what:34}{values}")
+
+
+def run_budget(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
+    """The sub-command `budget`."""
+    figures = budget.measure(
+        pipe, options.n, options.seed, show_progress,
+        steps=options.steps, guidance=options.guidance,
+    )  # fmt: skip
+    if options.card:
+        write_card(folder, "budget", "budget", {"layers": figures}, options)
+    if options.page:
+        write_table(options, "budget", budget.table(figures))
+    print(json.dumps(figures) if options.json else budget.table(figures))
+
+
+def run_layers(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
+    """The sub-command `layers`."""
+    how = {"steps": options.steps, "guidance": options.guidance}
+    figures = layers.measure(pipe, options.n, options.seed, show_progress, **how)
+    if options.card:
+        write_card(folder, "layers", "layers", figures, options)
+    if options.page:
+        write_table(options, "layers", layers.table(figures))
+    print(json.dumps(figures) if options.json else layers.table(figures))
 
 
 def run_judge(options: argparse.Namespace) -> None:
@@ -376,11 +409,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         ("own", run_own, 100, "does it edit pictures that it did not draw?"),
         ("maps", run_maps, 400, "do maps say where the words are?"),
         ("trust", run_trust, 80, "do maps say where words act?"),
+        ("budget", run_budget, 16, "where does all attention go?"),
+        ("layers", run_layers, 8, "do ranked layers draw the word in other pictures, too?"),
     ):
         verb = verbs.add_parser(name, help=about, description=about)
         model_options(verb, n)
         verb.set_defaults(function=run_on_model, measure=function)
-    for name in ("windows", "own", "trust", "maps"):
+    for name in ("windows", "own", "trust", "maps", "budget", "layers"):
         about = "write the table between its marks"
         verbs.choices[name].add_argument("--page", type=Path, metavar="FILE", help=about)
     verb = verbs.choices["windows"]

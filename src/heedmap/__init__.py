@@ -12,6 +12,7 @@
 | record attention | `generate`, `locate`, `trace` | `Run`, `HeatMaps`, `HeatMap`, `Trace` |
 | edit an image | `edit`, `grid`, `Reweight`, `Confine` | `EditResult`, `Grid` |
 | test a map | `ablate`, `compare`, `repeat` | `Ablation`, a figure, `RepeatResult` |
+| find the layers that draw a word | `rank` | `Ranking` |
 | make a data set of masks | `dataset` | a folder |
 | see the computation | `explain`, `attention` | `Explanation`, `Attention` |
 

@@ -22,6 +22,7 @@ from heedmap.io.schemas import GridReport as GridReport
 from heedmap.io.schemas import Settings as Settings
 from heedmap.io.word_edits import Confine as Confine
 from heedmap.io.word_edits import Reweight as Reweight
+from heedmap.maps.budgets import Budget as Budget
 from heedmap.maps.heatmaps import HeatMap as HeatMap
 from heedmap.maps.heatmaps import HeatMaps as HeatMaps
 from heedmap.mathematics.by_hand import Attention as Attention
@@ -29,6 +30,7 @@ from heedmap.mathematics.by_hand import attention as attention
 from heedmap.mathematics.events import AttentionEvent as AttentionEvent
 from heedmap.mathematics.rules import Site as Site
 from heedmap.pipelines.ablating import ablate as ablate
+from heedmap.pipelines.ablating import rank as rank
 from heedmap.pipelines.editing import edit as edit
 from heedmap.pipelines.editing import grid as grid
 from heedmap.pipelines.explaining import explain as explain
@@ -47,6 +49,8 @@ from heedmap.results.edits import EditResult as EditResult
 from heedmap.results.explanations import Explanation as Explanation
 from heedmap.results.grids import Cell as Cell
 from heedmap.results.grids import Grid as Grid
+from heedmap.results.rankings import Ranking as Ranking
+from heedmap.results.rankings import Removal as Removal
 from heedmap.results.runs import ReferenceImage as ReferenceImage
 from heedmap.results.runs import Run as Run
 from heedmap.results.runs import compare as compare

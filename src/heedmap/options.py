@@ -9,10 +9,12 @@ made of a dataclass).
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
+from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from heedmap.checks import (
+    as_list,
     check_bool,
     check_float,
     check_fraction,
@@ -60,6 +62,11 @@ Dtype = Literal["auto", "float32", "float16", "bfloat16"]
 """The precision of a model; "auto" is float32 on the CPU, else float16."""
 Window = float | tuple[float, float]
 """A part of the run, in fractions: its end, or its start and end."""
+if TYPE_CHECKING:
+    Part = int | str | slice | Sequence[int | str]
+else:
+    Part = int | str | Sequence[int | str]
+"""Some of the layers, heads or steps, as `HeatMaps.select` takes them, but for a function."""
 DEFAULT_WINDOWS: Mapping[EditPurpose | None, tuple[float, float]] = {
     None: (0.8, 0.4),
     "swap": (0.8, 0.4),
@@ -160,6 +167,23 @@ def check_window(name: str, window: Any) -> tuple[float, float]:
     )
 
 
+def check_part(name: str, part: Any) -> Any:
+    """Return names or numbers as they are saved: a tuple, or the text of a name or a slice."""
+    if isinstance(part, slice) and part.step is None:
+        part = f"{part.start}:{part.stop}".replace("None", "")
+    if part is None or isinstance(part, str):
+        return part
+    items: Any = as_list(part)
+    if items is None:
+        items = [part]
+    if not all(isinstance(item, str | Integral) for item in items):
+        raise ArgumentError(
+            f"{name} is {quoted(part)}: expected a name of layers such as 'up', a number, a range "
+            "such as slice(0, 10), or a list of names or numbers"
+        )
+    return tuple(item if isinstance(item, str) else int(item) for item in items)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
     """The keyword arguments of `load`."""
@@ -232,6 +256,12 @@ class GenerateOptions:
         "Of models whose text and image share one softmax: what the values of maps are shares of. "
         "text: of the attention to the text alone.",
         partial(check_one_of, known=get_args(ShareOf)),
+    )
+    budget: bool = option(
+        False,
+        "Also record where all attention goes: to words, special tokens, padding and the image. "
+        "`inspect --budget` shows it.",
+        check_bool,
     )
     limit: int = option(2**31, check=partial(check_int, least=1))
     arguments: Mapping[str, Any] = field(
@@ -312,6 +342,22 @@ class EditOptions:
         None,
         "Images per batch, the source included; at least 2. Default: as many as fit into memory.",
         partial(check_int, least=2),
+    )
+    layers: Part | None = option(
+        None,
+        "Layers in which the edit acts, with commas between: groups, names or patterns. Default: "
+        "all.",
+        check_part,
+    )
+    heads: Part | None = option(
+        None,
+        "Heads in which it acts, with commas between. Default: all.",
+        check_part,
+    )
+    at_steps: Part | None = option(
+        None,
+        "Steps at which it acts, from 0: A:B (without B), A:, :B, or one. Default: all.",
+        check_part,
     )
 
     def __post_init__(self) -> None:
@@ -426,6 +472,7 @@ class LocateKeywords(RecordingKeywords, total=False):
     concepts: Sequence[str]
     places: Places
     reads: bool
+    budget: bool
 
 
 class GuidedKeywords(RecordingKeywords, total=False):
@@ -452,6 +499,9 @@ class GridKeywords(GuidedKeywords, total=False):
     blend_from: float
     threshold: float
     batch: int | None
+    layers: Part | None
+    heads: Part | None
+    at_steps: Part | None
 
 
 class EditKeywords(GridKeywords, total=False):

@@ -13,7 +13,7 @@ from typing import Any
 
 from heedmap.checks import check_subset
 from heedmap.errors import ArgumentError, quoted
-from heedmap.options import AXES, Keep, Places, Window, check_window
+from heedmap.options import AXES, Keep, Part, Places, Window, check_window
 
 
 def _numbers(
@@ -86,6 +86,15 @@ def parse_size(text: str) -> tuple[int, int]:
 def parse_word(text: str) -> str | int:
     """Read the number of a word from `#N`; any other text is a word or phrase."""
     return parse_integer(text[1:]) if text.startswith("#") else text
+
+
+def parse_part(text: str) -> Part:
+    """Read names or whole numbers with commas between them, or a range `A:B`."""
+    if ":" in text:
+        return parse_range(text)
+    with suppress(ArgumentError):
+        return parse_integers(text)
+    return parse_names(text)
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -202,6 +211,7 @@ READERS: Mapping[Any, Reader] = {
     Keep: Reader(parse_keep, "AXIS,…"),
     Window | None: Reader(parse_window, "A:B"),
     Places: Reader(parse_place, "X,Y|L,T,R,B|WORD", list),
+    Part | None: Reader(parse_part, "PART,…"),
     Sequence[str]: Reader(str, "WORD,…", lambda texts: parse_names(",".join(texts))),
     Mapping[str, Any]: Reader(parse_argument, "NAME=VALUE", by_word),
 }

@@ -24,3 +24,9 @@ def test_words_are_refused_before_a_model_is_loaded(saved, word):
 
 def test_the_model_that_is_named_is_loaded_in_place_of_the_runs(saved):
     assert "absent" in error_of("ablate", saved, "house", "--model", "absent")
+
+
+def test_attention_is_removed_at_the_sites_that_the_flags_select(model, saved):
+    about = run_json("ablate", saved, "house", "--layers", "up", "--heads", "0,1", "--steps", "1:")
+    edit = Ablation.load(about["folder"]).without["attention"].settings.edits[-1]
+    assert (edit.layers, edit.heads, edit.steps) == (("up",), (0, 1), "1:")

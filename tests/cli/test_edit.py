@@ -112,3 +112,14 @@ def test_refused_grids_leave_nothing(model, desk, arguments):
     (desk / "thesis" / "one.txt").write_text("Since …")
     error_of(*GRID, *arguments)
     assert [path.name for path in desk.iterdir()] == ["thesis"]
+
+
+def test_an_edit_acts_at_the_sites_that_the_flags_select(model):
+    sites = ("--layers", "up,down*", "--heads", 0, "--at-steps", ":1")
+    about = run_json(*SWAP, "--self-replace", 0, *sites)
+    options = about["edits"][0]["report"]["options"]
+    assert [options[name] for name in ("layers", "heads", "at_steps")] == [
+        ["up", "down*"],
+        [0],
+        ":1",
+    ]

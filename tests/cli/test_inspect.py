@@ -106,6 +106,19 @@ def test_maps_of_concepts_are_written(model, saved: Path):
     assert found["most"] == pytest.approx(values.max(), abs=1e-6)
 
 
+def test_the_budget_is_generated_printed_and_drawn(model, saved: Path):
+    run_command("generate", PROMPT, "--seed", 3, "--steps", 1, "--budget", "-o", "kept")
+    budget = Run.load("kept").budget
+    found = run_json("inspect", "kept", "--budget")
+    assert found["budget"] == budget.rows()
+    assert found["sinks"] == budget.sink_rows()
+    expected = encode(budget.figure())
+    assert (Path(found["folder"]) / "budget.png").read_bytes() == expected
+    printed = run_command("inspect", "kept", "--budget", "-o", "again")
+    assert all(f"{row['words']:.3g}" in printed for row in budget.rows())
+    assert "budget=True" in error_of("inspect", saved, "--budget")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -259,6 +259,34 @@ def test_the_self_window_takes_the_images_queries_and_keys(load, family):
     assert pair.report.sites == 0
 
 
+@pytest.mark.parametrize("family", ["sd35", "flux", "zimage"])
+def test_edits_of_a_joint_softmax_act_at_selected_sites(load, family):
+    """In one head of the first layer, and in the layers of its block, at the second step."""
+    row, pipe, changes = TABLE[family], load(family), []
+    layouts = row.layouts(6)
+    layer = hm.layer_shapes(pipe)[0].name
+    target = f"{TARGET} at"
+
+    def hold(run):
+        p, layout = run.attention(), layouts[run.number]
+        step = run.number // 2 if row.layout == models.APART else run.number
+        inside = run.name.rpartition(".")[0] == layer.rpartition(".")[0] and step == 1
+        if inside and "conditional" in layout:
+            rows = torch.arange(len(p)).chunk(len(layout))[layout.index("conditional")].tolist()
+            taken = run.attention([rows[0] if n in rows else n for n in range(len(p))])
+            if run.name == layer:
+                taken[rows[1:]] = weigh(row.red, 3)(taken[rows[1:]], run.number, 0)
+            p[:, 1] = taken[:, 1]
+            changes.append(run.name)
+        run.assert_output(p, 1e-5)
+
+    options = row.options(steps=3, cross_replace=0.0, layers=layer, heads=1, at_steps=1)
+    with watch(pipe, hold, alone=True):
+        pair = hm.edit(pipe, SOURCE, target.replace("red", "(red:3)"), self_replace=1.0, **options)
+    assert pair.report.self_sites == len(changes) == (2 if family == "sd35" else 1)
+    assert pair.report.sites == 1
+
+
 @pytest.mark.parametrize("family", ["sd3", "flux"])
 def test_only_restricts_an_edit_of_packed_latents(load, family):
     pipe, latents = load(family), []

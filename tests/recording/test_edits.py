@@ -197,8 +197,9 @@ def test_the_settings_have_the_edits(pipe, tmp_path):
     ]
     run = generate(pipe, edits=edits, steps=4)
     mask[:] = True
+    everywhere = {"layers": None, "heads": None, "steps": None}
     assert to_json(run.settings.edits) == [
-        {"kind": "reweight", "word": "red", "weight": 1.5, "renormalize": True},
+        {"kind": "reweight", "word": "red", "weight": 1.5, "renormalize": True, **everywhere},
         {
             "kind": "confine",
             "word": "house",
@@ -208,6 +209,7 @@ def test_the_settings_have_the_edits(pipe, tmp_path):
             "end": 1.0,
             "along": ["red"],
             "tail": True,
+            **everywhere,
         },
         {
             "kind": "confine",
@@ -218,6 +220,7 @@ def test_the_settings_have_the_edits(pipe, tmp_path):
             "end": 0.6,
             "along": None,
             "tail": False,
+            **everywhere,
         },
     ]
     back = Run.load(run.save(tmp_path / "run", overlays=False))

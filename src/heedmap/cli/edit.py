@@ -35,7 +35,7 @@ _Windows = Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS)]
     EditOptions,
     model=EMBEDDED,
     out=OUTPUTS,
-    without="concepts places reads",
+    without="concepts budget places reads",
 )
 def edit(
     task: Task,
@@ -89,7 +89,7 @@ def _print_pair(folder: Path, pair: "hm.EditResult") -> None:
     EditOptions,
     model=EMBEDDED,
     out=OUTPUT,
-    without="concepts places reads",
+    without="concepts budget places reads",
 )
 def grid(
     task: Task,

@@ -35,6 +35,7 @@ _STEPS = "Steps from A up to, but not including, B, from 0; or one step."
 _REFINED = "Maps refined by self-attention, over all layers, steps and heads."
 _OUTPUTS = "Maps of the run's concepts by the similarity of attention outputs."
 _PLACES = "What a place of the run reads of the image. May be repeated."
+_BUDGET = "Also the shares of all attention: words, special tokens, padding, image."
 _THRESHOLD = "Pixels whose mask value is below this are background."
 
 
@@ -53,6 +54,7 @@ def inspect(
     ] = None,
     concepts: OfConcepts = False,
     outputs: Annotated[bool, typer.Option("--outputs", help=_OUTPUTS)] = False,
+    budget: Annotated[bool, typer.Option("--budget", help=_BUDGET)] = False,
     over: Annotated[
         Literal["steps", "layers", "heads", "layers,heads"] | None,
         typer.Option(
@@ -112,7 +114,21 @@ def inspect(
     }
     folder = run
     page = run / "index.html"
-    asked = (word, places, parts, refined, concepts, outputs, over, scale, task.out)
+    if budget:
+        data["budget"] = saved.budget.rows()
+        data["sinks"] = saved.budget.sink_rows()
+    asked = (
+        word,
+        places,
+        parts,
+        refined,
+        concepts,
+        outputs,
+        budget,
+        over,
+        scale,
+        task.out,
+    )
     if any(asked) or kind != "png":
         from heedmap.figures.plots import encode
         from heedmap.io.writing import save_parts, slug
@@ -125,6 +141,8 @@ def inspect(
         ):
             one["file"] = f"words/{number}-{slug(one['word'], 40)}.png"
             files[one["file"]] = overlay
+        if budget:
+            files[f"budget.{kind}"] = encode(saved.budget.figure(), kind)
         if over:
             files |= _draw_over(maps, words, over, scale or "word", kind)
         data["files"] = [*files]
@@ -140,6 +158,9 @@ def inspect(
         ]
         print_table(("word", "peak", "mean", "peak at"), rows, folder)
         typer.echo(f"Values: {values}.")
+        for name in ("budget", "sinks"):
+            if data.get(name):
+                print_rows(data[name])
         for file in data.get("files", ()):
             typer.echo(file)
     task.finish(data, [folder], page)
@@ -232,6 +253,15 @@ def compare(
     ]
     data = {"file": str(path), "scale": scale, "words": words, "runs": entries}
     task.finish(data, [path], path, [f"{path}: {', '.join(words)}"])
+
+
+def print_rows(rows: Sequence[dict[str, Any]]) -> None:
+    """Print rows of named values as a table."""
+    cells = [
+        [f"{one:.3g}" if isinstance(one, float) else str(one) for one in row.values()]
+        for row in rows
+    ]
+    print_table([*rows[0]], cells)
 
 
 def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":

@@ -9,12 +9,18 @@ import heedmap as hm
 from heedmap.cli.console import PLACE, SAVED, RunFolder, Task, command, parsed
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import ExplainOptions
-from heedmap.parsing import parse_pixel, parse_place, parse_word
+from heedmap.parsing import parse_part, parse_pixel, parse_place, parse_word
 
 _PLACES = (
     "Record what a place of the image reads, in place of RUN's places. May be repeated."
 )
-_REMOVED = "A word or phrase of the prompt; every occurrence is removed."
+_REMOVED = "A word or phrase of the prompt; every occurrence is removed, or of cat#2 the second."
+_Part = Annotated[
+    Any,
+    parsed(
+        parse_part, "PART,…", "Remove its attention only there: names, numbers, A:B."
+    ),
+]
 
 
 @command(model=SAVED, out="nothing is saved")
@@ -58,6 +64,10 @@ def ablate(
     task: Task,
     run: RunFolder,
     word: Annotated[str, typer.Argument(metavar="WORD", help=_REMOVED)],
+    *,
+    layers: _Part = None,
+    heads: _Part = None,
+    steps: _Part = None,
 ) -> None:
     """Generate a saved run without a word, as a test of its map.
 
@@ -72,7 +82,8 @@ def ablate(
 
     saved, _ = shorter_prompt(load_result(run), word)
     place = task.place(run / "ablate")
-    ablation = hm.ablate(task.load(saved), saved, word)
+    part = {"layers": layers, "heads": heads, "steps": steps}
+    ablation = hm.ablate(task.load(saved), saved, word, **part)
     folder = place.put(ablation.save, slug(ablation.word, 100))
     page = folder / "index.html"
     lines = [f"{way}: {ablation.verdict(way)}" for way in ablation.agreement]

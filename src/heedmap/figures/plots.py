@@ -8,7 +8,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -31,6 +31,16 @@ _INK = "#1d1d1f"
 _SOFT = "#636368"
 _RULE = "#cdcdd1"
 _BOX = "#ff375f"  # outlines of regions
+# shares, by Okabe and Ito, which colour-blind people tell apart
+_SHARES = {
+    "words": "#0072b2",
+    "start": "#e69f00",
+    "template": "#f0e442",
+    "end": "#d55e00",
+    "padding": "#999999",
+    "image": "#009e73",
+    "references": "#cc79a7",
+}
 # sizes of letters
 _TITLE = 14
 _NOTE = 9
@@ -150,7 +160,7 @@ def draw_panels(
             size=0.8 * size,
             color=_SOFT,
         )
-    return _with_bars(figure, bars)
+    return with_bars(figure, bars)
 
 
 def outline(figure: "Figure", label: str, box: Sequence[float], width: int) -> None:
@@ -205,7 +215,7 @@ def draw_matrix(
     ax.set_yticks(range(len(texts)), texts)
     ax.xaxis.tick_top()
     ax.tick_params(length=0, labelsize=_NOTE, labelcolor=_INK)
-    return _with_bars(figure, [ScaleBar(scale, (0.0, high), alone=True)])
+    return with_bars(figure, [ScaleBar(scale, (0.0, high), alone=True)])
 
 
 def draw_table(
@@ -285,7 +295,52 @@ def draw_table(
     ax.xaxis.tick_top()
     ax.set_xticks([x * across + wide for x in range(len(columns))], above)
     ax.set_yticks([y * down + high for y in range(len(rows))], labels)
-    return _with_bars(figure, bars)
+    return with_bars(figure, bars)
+
+
+def draw_shares(
+    labels: Sequence[str],
+    shares: Mapping[str, Sequence[float]],
+    *,
+    title: str = "",
+    note: str = "",
+) -> "Figure":
+    """Draw a bar for each label, divided into shares by their names."""
+    margin = 8 + math.ceil(max(map(text_width, labels)) * _NOTE)
+    body = margin + 440, 14 * len(labels) + 24
+    inset = margin, 24
+    figure, place = _figure(
+        body,
+        title,
+        note,
+        0,
+        inset,
+    )
+    ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
+    left = np.zeros(len(labels))
+    for name, values in shares.items():
+        ax.barh(
+            range(len(labels)),
+            values,
+            left=left,
+            label=name,
+            color=_SHARES[name],
+        )
+        left += values
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set(xlim=(0, 1), ylim=(len(labels) - 0.5, -0.5))
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0, labelsize=_NOTE)
+    ax.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=len(shares),
+        frameon=False,
+        fontsize=_NOTE,
+        handlelength=1,
+        columnspacing=1,
+    )
+    return with_bars(figure, ())
 
 
 def render(figure: "Figure") -> Image.Image:
@@ -396,7 +451,8 @@ def _figure(
     }
 
 
-def _with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
+def with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
+    """Draw scales below a figure, and set the fonts of all of its texts; return the figure."""
     from matplotlib.text import Text
 
     width, height = figure.get_size_inches() * 72

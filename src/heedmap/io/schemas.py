@@ -25,6 +25,8 @@ MAX_LAYER_NAME = 512
 """Characters of a layer's name, or of a pattern for one."""
 MAX_TOKENS = 4096
 """Tokens of an encoded text; encoders in use have at most 512."""
+MAX_KEYS = 2**17
+"""Keys of a softmax: tokens of a text and positions of images."""
 MAX_PROMPT = 100_000
 """Characters of a prompt."""
 MAX_CONCEPTS = 100
@@ -45,7 +47,7 @@ Number = Annotated[float, Meta(ge=-1e30, le=1e30)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Window = tuple[Fraction, Fraction]
 """The (start, end) of a part of a run."""
-TOKENS_AT_MOST = Meta(max_length=MAX_TOKENS)
+TOKENS_AT_MOST = Meta(max_length=MAX_KEYS)
 WORDS_AT_MOST = Meta(max_length=MAX_PROMPT)
 Words = tuple[Text, ...]
 Numbers = tuple[Small, ...]
@@ -189,6 +191,7 @@ class Settings(GenerateOptions):
         places: the places whose attention was recorded (`heedmap.io.places`).
         reads: whether the attention of words to the image and to words was recorded.
         share_of: "all" or "text"; without a meaning where the text has a softmax of its own.
+        budget: whether the budget of attention was recorded.
         limit: the bytes that the maps of the call could take.
         model: the name or folder of the model.
         revision: the commit of a model from the hub; None if unknown.

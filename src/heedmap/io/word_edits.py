@@ -9,7 +9,7 @@ from msgspec.structs import force_setattr
 
 from heedmap.checks import as_list, check_bool, check_float, check_text
 from heedmap.errors import ArgumentError, format_number, quoted
-from heedmap.options import MAX_WEIGHT, check_window
+from heedmap.options import MAX_WEIGHT, Part, check_part, check_window
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,18 +81,44 @@ def parse_region(where: object, name: str) -> Box | Mask:
     )
 
 
-class Reweight(Struct, frozen=True, tag_field="kind", tag="reweight"):
+class SiteEdit(Struct, frozen=True, kw_only=True):
+    """An edit of the attention at some layers, heads and steps, or at all (None)."""
+
+    layers: Part | None = None
+    heads: Part | None = None
+    steps: Part | None = None
+
+    @property
+    def selection(self) -> tuple[Any, Any, Any]:
+        """The layers, heads and steps."""
+        return self.layers, self.heads, self.steps
+
+    def __post_init__(self) -> None:
+        for axis in SiteEdit.__struct_fields__:
+            _set(self, **{axis: check_part(axis, getattr(self, axis))})
+
+    def __str__(self) -> str:
+        parts = zip(SiteEdit.__struct_fields__, self.selection, strict=True)
+        return "".join(f", {axis} {part}" for axis, part in parts if part is not None)
+
+
+class Reweight(SiteEdit, frozen=True, tag_field="kind", tag="reweight"):
     """The attention of a word or phrase times a weight, as `(word:3)` in a prompt.
 
         heedmap.generate(pipe, "a red house", edits=[heedmap.Reweight("red", 3)])
 
     Attributes:
-        word: a word or phrase of the prompt, at all its places.
+        word: a word or phrase of the prompt, at all its places; "cat#2" is the second "cat" alone.
         weight: 1 changes nothing, 0 removes the word's attention, negative weights work against it;
             −2 to 3 is useful. In a joint softmax (SD 3, Flux) the image's attention to itself
             stays as it is, so that the sum of a row changes.
         renormalize: if True, the probabilities are divided by the sum of their magnitudes, so that
             the other tokens lose as much as the word gains; without negative weights they sum to 1.
+        layers: the layers where it acts, as `HeatMaps.select` takes them, but for a function.
+            Default: all.
+        heads: the heads in which it acts, a number or a list. Default: all.
+        steps: the steps at which it acts: a number, a slice (saved as "0:10") or a list. Default:
+            all.
 
     Raises:
         ArgumentError: if the weight is not a number from -1e6 to 1e6.
@@ -109,13 +135,15 @@ class Reweight(Struct, frozen=True, tag_field="kind", tag="reweight"):
         )
         renormalize = check_bool(f"renormalize of {name}", self.renormalize)
         _set(self, weight=weight, renormalize=renormalize)
+        SiteEdit.__post_init__(self)
 
     def __str__(self) -> str:
         renormalized = ", renormalized" if self.renormalize else ""
-        return f"“{self.word}” ×{format_number(self.weight)}{renormalized}"
+        weight = f"×{format_number(self.weight)}"
+        return f"“{self.word}” {weight}{renormalized}{SiteEdit.__str__(self)}"
 
 
-class Confine(Struct, frozen=True, tag_field="kind", tag="confine"):
+class Confine(SiteEdit, frozen=True, tag_field="kind", tag="confine"):
     """The attention of a word kept inside of a region of the image, which places its object.
 
         half = (0, 0, 64, 128)
@@ -129,10 +157,11 @@ class Confine(Struct, frozen=True, tag_field="kind", tag="confine"):
     position from which the whole prompt is hidden reads nothing.
 
     Several regions of one word, as in `[Confine("cats", left), Confine("cats", right)]`, are
-    united: it is seen in each, and raised by the sum of the strengths where they overlap.
+    united: it is seen in each, and raised by the sum of the strengths where they overlap. Those of
+    other layers, heads or steps act apart.
 
     Attributes:
-        word: a word or phrase of the prompt, at all its places.
+        word: a word or phrase of the prompt, at all its places; "cat#2" is the second "cat" alone.
         where: a box (left, top, right, bottom) in pixels of the image, from its top left corner,
             as PIL has it, right and bottom excluded (fractions of the image are to be multiplied
             by its width and height); or a mask of the image's size: a numpy array of bool (H, W),
@@ -147,6 +176,11 @@ class Confine(Struct, frozen=True, tag_field="kind", tag="confine"):
             the run names.
         tail: if True, the end and the padding are hidden outside. Where they carry much of the rest
             of the image, False may draw it better, and place the word less surely.
+        layers: the layers where it acts, as `HeatMaps.select` takes them, but for a function.
+            Default: all.
+        heads: the heads in which it acts, a number or a list. Default: all.
+        steps: the steps at which it acts: a number, a slice (saved as "0:10") or a list. Default:
+            all.
 
     Raises:
         ArgumentError: if `where` is neither a box nor a mask, or a number is out of range.
@@ -182,13 +216,15 @@ class Confine(Struct, frozen=True, tag_field="kind", tag="confine"):
             end=end,
             tail=check_bool(f"tail of {name}", self.tail),
         )
+        SiteEdit.__post_init__(self)
 
     def __str__(self) -> str:
         place = "a mask"
         if isinstance(self.where, tuple):
             place = ", ".join(map(format_number, self.where))
         strength = format_number(self.strength)
-        return f"“{self.word}” confined to {place}, strength {strength}"
+        words = f"“{self.word}” confined to {place}, strength {strength}"
+        return words + SiteEdit.__str__(self)
 
 
 class SavedRule(Struct, frozen=True, tag_field="kind", tag="rule"):

@@ -358,7 +358,8 @@ class HeatMaps:
         """Return the map of a word or phrase, regardless of case, or of a word by its number.
 
         A word's tokens are added up, and so are a phrase's words and all the places at which it
-        stands in the prompt: the value is the share of attention that went to any of them.
+        stands in the prompt: the value is the share of attention that went to any of them. "cat#2"
+        is the second "cat" alone.
 
         Raises:
             WordError: if the prompt has no such word, or the model did not read it.

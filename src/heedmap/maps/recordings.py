@@ -36,10 +36,10 @@ from heedmap.errors import (
 from heedmap.io import reading
 from heedmap.io.schemas import (
     FORMAT,
+    MAX_KEYS,
     MAX_LAYER_NAME,
     MAX_LAYERS,
     MAX_STEPS,
-    MAX_TOKENS,
     Format,
     Number,
     SideLength,
@@ -152,7 +152,7 @@ class RecordingInfo:
     layers: Annotated[tuple[Layer, ...], Meta(min_length=1, max_length=MAX_LAYERS)]
     keep: frozenset[Axis]
     timesteps: Annotated[tuple[Number, ...], Meta(min_length=1, max_length=MAX_STEPS)]
-    positions: Annotated[tuple[Small, ...], Meta(min_length=1, max_length=MAX_TOKENS)]
+    positions: Annotated[tuple[Small, ...], Meta(min_length=1, max_length=MAX_KEYS)]
     table: TokenTable
     latent: tuple[SideLength, SideLength]
     size: tuple[SideLength, SideLength]
@@ -383,13 +383,13 @@ class Selection:
     @property
     def step_numbers(self) -> tuple[int, ...]:
         """The numbers of its steps; SelectionError where they were averaged."""
-        self._check_kept("step")
+        self.check_kept("step")
         return self.steps or tuple(range(len(self.recording.timesteps)))
 
     @property
     def head_numbers(self) -> tuple[int, ...]:
         """The numbers of its heads; SelectionError where they were averaged."""
-        self._check_kept("head")
+        self.check_kept("head")
         return self.heads or tuple(range(self._most_heads()))
 
     def _most_heads(self) -> int:
@@ -397,7 +397,7 @@ class Selection:
 
     def with_layers(self, layers: Any, resolution: Any) -> "Selection":
         """Keep the layers that fit a filter, and a grid (h, w) or its short side."""
-        self._check_kept("layer")
+        self.check_kept("layer")
         grid = np.asarray(resolution).tolist()
         numbers: list[int] = []
         for i in self.layer_numbers:
@@ -428,7 +428,8 @@ class Selection:
         fitting = [i for i in self.layer_numbers if max(numbers) < layers[i].heads]
         return replace(self, layers=tuple(fitting), heads=numbers)
 
-    def _check_kept(self, axis: Axis) -> None:
+    def check_kept(self, axis: Axis) -> None:
+        """Raise a SelectionError if an axis was averaged."""
         if axis == "head" and self.recording.share_of == "outputs":
             raise SelectionError(
                 "similarities of outputs have no heads, since all heads are compared together: "

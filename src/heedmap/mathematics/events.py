@@ -15,6 +15,7 @@ from heedmap.mathematics.probabilities import (
     less_largest,
     log_sums,
     probabilities,
+    query_parts,
     visible_softmax,
 )
 from heedmap.mathematics.rules import Site
@@ -399,6 +400,30 @@ class RowAttention:
         mask = self.mask
         mask = None if mask is None else mask[heads]
         return log_sums(self.query[heads].float(), self.keys[heads], self.scale, mask)
+
+    def key_shares(self) -> Tensor:
+        """Return the mean probability of each key over the queries, and the mean entropy.
+
+        They are computed by parts of the queries.
+
+        Returns:
+            (H, N + 1), float32: the keys of the text, in joint attention those of the image with
+            its padding and of reference images, and the entropy, with the natural logarithm.
+        """
+        whole = replace(self, layout=RowLayout(), joint=False, log_sum=None)
+        heads, keys, _ = self.keys.shape
+        total = torch.zeros(heads, keys + 1, device=self.keys.device)
+        for part in query_parts(self.query, self.keys):
+            visible = None if self.visible is None else self.visible[:, part]
+            row = replace(whole, query=self.query[:, part], visible=visible)
+            p = row.probabilities()
+            total[:, :-1] += p.sum(dim=1)
+            total[:, -1] -= torch.xlogy(p, p).sum(dim=(1, 2))
+        total /= self.query.shape[1]
+        parts = [take(total[:, :-1], self.layout.tokens, -1), total[:, -1:]]
+        if self.joint:
+            parts.insert(1, self._others(total[:, :-1], -1))
+        return torch.cat(parts, dim=-1)
 
     def whole(self, bias: Tensor | None = None) -> Tensor:
         """Return whole rows of probabilities, float32: (H, Q, K).

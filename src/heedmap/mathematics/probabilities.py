@@ -68,6 +68,13 @@ def index_tensor(places: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(places, device=device)
 
 
+# A function of its own: to a cache, True is 1.
+@lru_cache(maxsize=64)
+def bool_tensor(values: tuple[bool, ...], device: torch.device) -> Tensor:
+    """Return truth values as a tensor of a device, which is kept."""
+    return torch.tensor(values, dtype=torch.bool, device=device)
+
+
 @lru_cache(maxsize=64)
 def matrix(rows: tuple[tuple[float, ...], ...], device: torch.device) -> Tensor:
     """Return rows of numbers as a float32 tensor of a device, which is kept."""
@@ -91,7 +98,7 @@ def contiguous_columns(p: Tensor, tokens: Sequence[int]) -> Tensor:
     return p[..., first : following.stop]
 
 
-def _parts(query: Tensor, key: Tensor) -> Iterator[slice]:
+def query_parts(query: Tensor, key: Tensor) -> Iterator[slice]:
     """Yield parts of the queries (…, Q, d) whose scores of all keys (…, N, d) fit into a cache."""
     most = 2**20 if query.device.type == "cpu" else 2**24
     size = max(1, most // key.shape[:-1].numel())
@@ -117,7 +124,7 @@ def log_sums(
     """
     scaled = key.float().mT * scale
     sums: list[Tensor] = []
-    for part in _parts(query, key):
+    for part in query_parts(query, key):
         scores = query[:, part].float() @ scaled
         if mask is not None:
             scores += mask[:, part]
@@ -296,7 +303,7 @@ def propagate(
     # Autocast would use half precision here.
     with torch.autocast(query.device.type, enabled=False):
         scaled = key.float().mT * factor
-        for part in _parts(query, key):
+        for part in query_parts(query, key):
             p = (query[..., part, :].float() @ scaled).softmax(dim=-1)
             parts.append(p.mean(dim=-3) @ maps)
     return torch.cat(parts, dim=-2)

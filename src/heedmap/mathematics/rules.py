@@ -13,7 +13,7 @@ Prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626. Paint-with-Words: Balaji
 (eDiff-I), arXiv 2211.01324, section 4.4.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -27,7 +27,7 @@ from torch.nn.functional import interpolate, max_pool2d, pad
 from heedmap.checks import is_constant
 from heedmap.errors import ArgumentError
 from heedmap.mathematics.probabilities import (
-    index_tensor,
+    bool_tensor,
     less_largest,
     visible_softmax,
 )
@@ -82,6 +82,7 @@ Rule = Callable[[Tensor, Site], Tensor]
 
 def is_biased(rule: object) -> TypeGuard[Any]:
     """Return whether a rule gives its bias; a number or a parameter `bias` does not count."""
+    rule = rule.rule if isinstance(rule, Within) else rule
     return callable(getattr(rule, "bias", None))
 
 
@@ -129,7 +130,7 @@ class Inject:
         count, tokens = self.columns.shape
         columns = self.columns.to(p)
         source = site.source[..., :count] @ columns
-        is_taken = index_tensor(_token_choice(self, site.step, site.steps), p.device)
+        is_taken = bool_tensor(_token_choice(self, site.step, site.steps), p.device)
         edited = torch.where(is_taken, source, p[..., :tokens])
         # A batch may pad the prompt at the end.
         return torch.cat([edited, p[..., tokens:]], dim=-1)
@@ -275,7 +276,56 @@ def cells_inside(region: Tensor, grid: tuple[int, int]) -> Tensor:
     return share >= min(0.5, float(share.max()))
 
 
-OwnRule = Inject | Weights | Renormalize | Region
+@dataclass(frozen=True)
+class Sites:
+    """The layers, heads and steps at which an edit acts.
+
+    Attributes:
+        layers: the dotted paths of layers, also of self-attention layers.
+        steps: the numbers of steps.
+        heads: the numbers of heads.
+    """
+
+    layers: Collection[str]
+    steps: Collection[int]
+    heads: Collection[int]
+
+    def __contains__(self, site: Site) -> bool:
+        return site.layer in self.layers and site.step in self.steps
+
+    def choose(self, edited: Tensor, plain: Tensor) -> Tensor:
+        """Return the edited (H, …) in these heads, and the plain ones (H, …) in the others."""
+        if edited is plain:
+            return edited
+        chosen = tuple(head in self.heads for head in range(len(plain)))
+        is_chosen = bool_tensor(chosen, plain.device)
+        return torch.where(is_chosen[:, None, None], edited, plain)
+
+
+@dataclass(frozen=True, eq=False)
+class Within:
+    """A rule of this file that acts at some sites alone."""
+
+    rule: Any
+    sites: Sites
+
+    def acts(self, site: Site) -> bool:
+        """Return whether the rule acts at a site."""
+        return site in self.sites and self.rule.acts(site)
+
+    def bias(self, site: Site) -> Tensor | None:
+        """Return the bias (Q, K') of the rule, for the heads of `sites`."""
+        return self.rule.bias(site) if site in self.sites else None
+
+    def __call__(self, p: Tensor, site: Site, *, joint: bool = False) -> Tensor:
+        """Return P' (H, Q, K); if `joint`, the last column is the image's share."""
+        if site not in self.sites:
+            return p
+        act = apply_joint if joint else apply
+        return self.sites.choose(act([self.rule], p, site), p)
+
+
+OwnRule = Inject | Weights | Renormalize | Region | Within
 """A rule of this file, whose result needs no check."""
 
 
@@ -307,6 +357,8 @@ def apply_joint(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:
             p = rule(p, site)
         elif isinstance(rule, Inject):
             p = rule.joint(p, site)
+        elif isinstance(rule, Within):
+            p = rule(p, site, joint=True)
         else:
             text = p[..., :-1]
             edited = apply([rule], text, site)

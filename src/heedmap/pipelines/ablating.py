@@ -1,19 +1,26 @@
-"""Generate a run without one of its words."""
+"""Generate a run without one of its words, everywhere or in a part of the model."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from heedmap.backends.base import Pipeline
-from heedmap.backends.prompts import prompt_table
-from heedmap.errors import UnknownWordError, warn
+from heedmap.backends.layer_shapes import layer_shapes, pick
+from heedmap.errors import ArgumentError, quoted, warn
+from heedmap.maps.recordings import short_names
+from heedmap.options import Part
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.recording.edits import Edit, Reweight, WordEdit
-from heedmap.results.ablations import Ablation, shorter_prompt
+from heedmap.results.ablations import Ablation, generated_run, shorter_prompt
+from heedmap.results.edits import pixel_change
 from heedmap.results.grids import load_result
+from heedmap.results.rankings import Ranking, Removal
 from heedmap.results.runs import Run
-from heedmap.text.weights import parse_weights
 from heedmap.text.words import TokenTable
 
 
@@ -22,6 +29,9 @@ def ablate(
     run: Run | str | Path,
     word: str,
     *,
+    layers: Part | None = None,
+    heads: Part | None = None,
+    steps: Part | None = None,
     progress: Progress | None = None,
     **arguments: Any,
 ) -> Ablation:
@@ -33,7 +43,8 @@ def ablate(
 
     The word is left out in two ways. Neither isolates the cause.
 
-    - "attention": the probabilities of its tokens are set to 0 in every layer and step; the others
+    - "attention": the probabilities of its tokens are set to 0 in every layer and step, or in those
+      that are selected; the others
       stay, so rows no longer sum to 1, as with `Reweight(word, 0)`. Later tokens have still read
       the word.
     - "prompt": the word and the spaces before it are removed from the prompt, so "a red house, at
@@ -46,7 +57,11 @@ def ablate(
     Args:
         pipe: the pipeline to use; None loads the model named in the settings.
         run: a run that is not an edit, or its folder.
-        word: a word or phrase of its prompt; every occurrence is removed.
+        word: a word or phrase of its prompt; every occurrence is removed, or of "cat#2" the second
+            "cat" alone.
+        layers: the layers where its attention is set to 0, as `Reweight` takes them. Default: all.
+        heads: the heads. Default: all.
+        steps: the steps. Default: all.
         progress: called after every step with the number of steps done and of all steps.
         arguments: those that a file cannot hold, as in `repeat`.
 
@@ -65,33 +80,123 @@ def ablate(
     pipe = repeating.load_for(saved) if pipe is None else pipe
     call = repeating.saved_call(saved.settings, pipe, arguments)
     call = replace(call, options=replace(call.options, places=(), reads=False))
-    table = prompt_table(pipe, parse_weights(prompt).text, call.options.arguments)
-    edits = tuple(edit for edit in call.edits if _has_words(table, edit))
-    without_attention = replace(call, edits=(*call.edits, Reweight(word.strip(), 0.0)))
-    without_prompt = replace(call, prompt=prompt, edits=edits)
-    calls = (call, without_attention, without_prompt)
+    name = word.strip()
+    removal = Reweight(name, 0.0, layers=layers, heads=heads, steps=steps)
+    table = saved.maps.tokens
+    edits = [_without(table, name, edit) for edit in call.edits]
+    without = replace(call, prompt=prompt, edits=tuple(filter(None, edits)))
+    # A selection of nothing is refused before an image is generated.
+    calls = [replace(call, edits=(*call.edits, removal)), call, without]
+    attention, again, other = _variants(pipe, saved, call, calls, progress)
+    return Ablation(name, again, {"attention": attention, "prompt": other})
+
+
+def rank(
+    pipe: Pipeline | None,
+    run: Run | str | Path,
+    word: str,
+    *,
+    heads: bool = False,
+    layers: str = "*",
+    progress: Progress | None = None,
+    **arguments: Any,
+) -> Ranking:
+    """Rank layers or heads by what the image loses where a word is, without the word in each.
+
+        ranking = heedmap.rank(pipe, run, "house")
+        heedmap.rank(pipe, run, "house", heads=True, layers="up").figure()
+
+    In one layer or head after the other the word's attention is set to 0 in all steps, as by
+    `Reweight(word, 0, layers=…, heads=…)`, and the run is generated again from the same noise. The
+    loss is the mean of |x − x₋layer| over the pixels inside of the word's mask in the run
+    (`run.maps[word].mask()`) and over the colours, 0 to 1. A layer whose loss is small may still
+    matter where others do its work. The cost is a run for each layer or head, and one more.
+
+    Layers are ranked by leaving each out in Stable Flow (Avrahami et al., 2024, arXiv 2411.14430),
+    heads by their relevance for a concept in Park et al., 2024, arXiv 2412.02237.
+
+    Args:
+        pipe: the pipeline to use; None loads the model named in the settings.
+        run: a run that is not an edit, or its folder.
+        word: a word or phrase of its prompt.
+        heads: if True, rank each head of each layer.
+        layers: a group of layers, a name or a pattern. Default: all.
+        progress: called after every step with the number of steps done and of all steps.
+        arguments: those that a file cannot hold, as in `repeat`.
+
+    Returns:
+        The layers or heads with the change inside and outside of the mask, the largest inside
+        first.
+
+    Raises:
+        ArgumentError: if the run is an edit, the mask of the word is empty or the whole image, or
+            an argument is wrong.
+        ModelError: if the model named in the settings cannot be loaded.
+        RunError: if the run cannot be generated again.
+        SelectionError: if the model has no such layer.
+        WordError: if the prompt has no such word, or the model did not read it.
+    """
+    saved = generated_run(load_result(run) if isinstance(run, str | Path) else run)
+    mask = saved.maps[word].mask()
+    if mask.mean() in (0, 1):
+        raise ArgumentError(
+            f"the mask of {quoted(word)} is empty or the whole image, so that a change inside "
+            "cannot be told from one outside: name another word, or use another seed"
+        )
+    pipe = repeating.load_for(saved) if pipe is None else pipe
+    call = repeating.saved_call(saved.settings, pipe, arguments)
+    call = replace(call, options=replace(call.options, places=(), reads=False))
+    shapes = pick(layer_shapes(pipe), layers)
+    names = short_names({shape.name: shape.part for shape in shapes})
+    places: list[tuple[str, int | None, str]] = []
+    calls = [call]
+    for shape in shapes:
+        for head in range(shape.heads) if heads else [None]:
+            removal = Reweight(word.strip(), 0.0, layers=shape.name, heads=head)
+            calls.append(replace(call, edits=(*call.edits, removal)))
+            name = names[shape.name] + f" head {head}" * heads
+            places.append((shape.name, head, name))
+    runs = _variants(pipe, saved, call, calls, progress)
+    again = next(runs)
+    removals: list[Removal] = []
+    for place, other in zip(places, runs, strict=True):
+        change = pixel_change(again.image, other.image)
+        inside, outside = (float(change[part].mean()) for part in (mask, ~mask))
+        removals.append(Removal(*place, inside, outside))
+    removals.sort(key=attrgetter("inside"), reverse=True)
+    return Ranking(word.strip(), again, tuple(removals))
+
+
+def _variants(
+    pipe: Any,
+    saved: Run,
+    call: repeating.SavedCall,
+    calls: Sequence[repeating.SavedCall],
+    progress: Progress | None,
+) -> Iterator[Run]:
+    """Yield the runs of calls; a warning says if that of the saved run's call differs from it."""
     changed = repeating.settings_diff(saved.settings, pipe)
     with repeating.saved_schedulers(pipe, saved.settings):
-        again, *without = (
-            repeating.generate_call(pipe, one, sub_progress(progress, done, len(calls)))
-            for done, one in enumerate(calls)
-        )
-    result = repeating.compared(saved, again, changed)
-    if not result.same:
-        warn(
-            f"the run was not reproduced exactly, so the ablation is that of a new one: {result}"
-        )
-    return Ablation(
-        word.strip(), again, {"attention": without[0], "prompt": without[1]}
-    )
+        for done, one in enumerate(calls):
+            part = sub_progress(progress, done, len(calls))
+            run = repeating.generate_call(pipe, one, part)
+            if one is call:
+                result = repeating.compared(saved, run, changed)
+                if not result.same:
+                    warn(
+                        "the run was not reproduced exactly, so the result is that of a new one: "
+                        f"{result}"
+                    )
+            yield run
 
 
-def _has_words(table: TokenTable, edit: Edit) -> bool:
-    """Return True if a prompt has all words that an edit names."""
+def _without(table: TokenTable, removed: str, edit: Edit) -> Edit | None:
+    """Return an edit for a prompt without a word; None if it names a word that is gone."""
     if not isinstance(edit, WordEdit):
-        return True
-    words = (edit.word, *(getattr(edit, "along", None) or ()))
-    try:
-        return all(table.matches(word) for word in words)
-    except UnknownWordError:
-        return False
+        return edit
+    along = getattr(edit, "along", None) or ()
+    word, *names = [table.name_without(one, removed) for one in (edit.word, *along)]
+    if word is None or None in names:
+        return None
+    changes = {"along": names} if along else {}
+    return structs.replace(edit, word=word, **changes)

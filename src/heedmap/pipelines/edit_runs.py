@@ -75,6 +75,7 @@ class EditSource:
         options: the options of the edits.
         sampling: the options of sampling, which fit the pipeline (`resolve_options`).
         protected: the tokens of each word whose region stays.
+        selection: the layers, heads and steps at which the edits act.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class EditSource:
         if self.weights:
             self.rules = (weights_rule(self.weights, self.table),)
         self.protected = [self.table.find(word) for word in options.protect]
+        self.selection = (options.layers, options.heads, options.at_steps)
         if options.only is not None and self.family.has_quirk("unblended"):
             raise ArgumentError(
                 f"{type(pipe).__name__} decodes what its scheduler predicts, which a blend of "
@@ -294,7 +296,11 @@ def run_edits(
             [seed] * len(images),
             options,
             steering=Steering(
-                rules, dict.fromkeys(windows, 0), windows, source.options.max_self_cells
+                rules,
+                dict.fromkeys(windows, 0),
+                windows,
+                source.options.max_self_cells,
+                source.selection,
             ),
             latents=latents,
             progress=sub_progress(progress, done, done + remaining),
@@ -456,10 +462,13 @@ def _notes(
         "cross-attention": plan.cross_replace,
         "self-attention": plan.self_replace,
     }
+    sites = {"cross-attention": report.sites, "self-attention": report.self_sites}
     for name, (start, end) in windows.items():
         why = None
         if not steps_within(start, end, steps):
             why = f"none of the {steps} steps falls between {start:g} and {end:g} of the run"
+        elif any(plan.source.selection) and not sites[name]:
+            why = "none of the selected layers and steps is in its window"
         elif name == "self-attention" and not report.self_sites:
             why = f"no layer of it has {report.options.max_self_cells} or fewer cells"
         if start < end and why is not None:

@@ -118,6 +118,12 @@ def edit(
         batch: images per batch, the source included; at least 2. Default: as many as fit into
             memory. Each batch computes the source again (the copies differ only by rounding); all
             edits have the source of the first batch.
+        layers: layers in which the edit acts, as `HeatMaps.select` takes them, but for a function:
+            weights and the source's cross-attention in these, its self-attention in their blocks.
+            Elsewhere the edited image attends as without the edit. Default: all.
+        heads: heads in which the edit acts, a number or a list. Default: all.
+        at_steps: steps at which the edit acts: a number, a slice or a list; within the windows.
+            Default: all.
         steps: as in `generate`.
         guidance: as in `generate`.
         size: as in `generate`; of an image of yours chosen as in `locate`.
@@ -193,6 +199,9 @@ def grid(
         threshold: as in `edit`.
         image: as in `edit`.
         batch: as in `edit`.
+        layers: as in `edit`.
+        heads: as in `edit`.
+        at_steps: as in `edit`.
         steps: as in `generate`.
         guidance: as in `generate`.
         size: as in `edit`.

@@ -138,6 +138,8 @@ def generate(
         share_of: where text and image share one softmax (SD 3, Flux), the values of maps are shares
             of "all" attention, also that to the image. With "text" they are shares of the attention
             to the text: at each site divided by its sum over the text.
+        budget: if True, also record where all attention goes, that which no word gets too
+            (`Run.budget`): the mean share of each key of the softmax, at the axes kept.
         limit: bytes that the maps may take, 2 GiB by default; a run that needs more is refused
             before it starts.
         edits: changes of the attention: `Reweight`, `Confine`, or rules of your own, each a
@@ -322,6 +324,7 @@ def generate_batch(
         place_maps = list(map(HeatMaps, trace.place_recordings, images))
     if recorder is not None:
         step_images = recorder.images(images, len(maps[0].recording.timesteps))
+    budgets = trace.budgets or [None] * len(images)
     runs: list[Run] = []
     for n, generated in enumerate(images):
         values = {
@@ -350,6 +353,7 @@ def generate_batch(
                 ),
                 places=place_maps[n],
                 text_attention=texts_read[n],
+                attention_budget=budgets[n],
             )
         )
     return runs, trace

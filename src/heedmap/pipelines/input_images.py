@@ -233,6 +233,7 @@ def locate(
         places: as in `generate`.
         reads: as in `generate`.
         share_of: as in `generate`.
+        budget: as in `generate`.
         limit: as in `generate`.
         progress: called after every step with the number of steps done and of all steps.
         options: other arguments of the pipeline, as in `generate`.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,9 +20,12 @@ from heedmap.backends.schedules import (
     one_timestep,
 )
 from heedmap.errors import TraceError
+from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Layer
 from heedmap.mathematics.events import AttentionEvent, Layout, RowLayout
-from heedmap.mathematics.rules import Rule, Site
+from heedmap.mathematics.rules import Rule, Site, Sites
+from heedmap.options import AXES
+from heedmap.parsing import parse_range
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +152,31 @@ class Call:
             )
             for name, layer in layers.items()
         }
+
+    def select(self, selection: tuple[Any, Any, Any]) -> Sites | None:
+        """Return the sites of some layers, heads and steps; None for all.
+
+        They are selected as by `HeatMaps.select`, and self-attention layers with those of their
+        blocks. A text is a range of steps. SelectionError if the model or the run has no such site.
+        """
+        layers, heads, steps = selection
+        if selection == (None, None, None):
+            return None
+        recording: Any = SimpleNamespace(
+            layers=[*self.layers.values()],
+            timesteps=range(self.schedule.count),
+            keep=AXES,
+            share_of=None,
+        )
+        if isinstance(steps, str):
+            steps = parse_range(steps)
+        part = HeatMaps(recording).select(layers, steps, heads)
+        names = {layer.name for layer in part.layers}
+        blocks = {name.rpartition(".")[0] for name in names}
+        for name in self.family.image_layers():
+            if name.rpartition(".")[0] in blocks:
+                names.add(name)
+        return Sites(names, part.steps, part.heads)
 
     def begin_pass(self, states: Tensor, timestep: float, error: float = SAME) -> None:
         """Begin a pass of the model on text states (n·B, K, C): find the rows of each branch.

@@ -7,10 +7,11 @@ attention, fresh from the kernel, is changed in place (a copy of it where gradie
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from heedmap.backends.tap import ModelPass
 from heedmap.errors import ArgumentError
@@ -23,9 +24,11 @@ from heedmap.mathematics.events import (
     take,
 )
 from heedmap.mathematics.rules import (
-    Region,
+    OwnRule,
     Rule,
     Site,
+    Sites,
+    Within,
     acts,
     apply,
     apply_joint,
@@ -50,12 +53,17 @@ class Steering:
             prompt's own keys, and the text's queries the source's image (after Shin et al., 2025,
             arXiv 2508.07519).
         max_self_cells: the largest grid, in cells, at which it does.
+        selection: the layers, heads and steps at which images take from their sources and have
+            their weights (`Call.select`).
+        sites: the same in the call that runs; None for all.
     """
 
     rules: Mapping[int, Sequence[Rule]]
     sources: Mapping[int, int] = field(default_factory=dict)
     self_windows: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     max_self_cells: int = EditOptions.max_self_cells
+    selection: tuple[Any, Any, Any] = (None, None, None)
+    sites: Sites | None = None
 
 
 class RowEdits:
@@ -102,7 +110,7 @@ class RowEdits:
             # Added to P itself, it would leave nothing of a row where P is 1 on a hidden token.
             edited = row.whole(bias)
             for rule in self._biased:
-                if not isinstance(rule, Region):
+                if not isinstance(rule, OwnRule):
                     checked_result(rule, edited, p, site)
         act = apply_joint if row.joint else apply
         return p, act(self._others, edited, site)
@@ -127,21 +135,28 @@ class RowEdits:
         return p[..., :-1] @ text + p[..., -1:] * others
 
     def _bias(self, site: Site) -> Tensor | None:
-        """Return the sum (Q, K) of the biases (Q, K') of the rules; None if there is none."""
-        biases = [rule.bias(site) for rule in self._biased]
-        acting = [bias for bias in biases if bias is not None]
-        if not acting:
-            return None
+        """Return the sum of the biases (Q, K') of the rules; None if there is none.
+
+        It is (Q, K), or (H, Q, K) if it differs by head.
+        """
+        total: Tensor | None = None
         query, key = self._row.query, self._row.text_keys
-        total = torch.zeros(query.shape[1], key.shape[1], device=query.device)
-        for bias in acting:
-            fits = bias.ndim == 2 and len(bias) == len(total)
-            if not fits or bias.shape[1] > total.shape[1]:
+        shape = (query.shape[1], key.shape[1])
+        for rule in self._biased:
+            bias = rule.bias(site)
+            if bias is None:
+                continue
+            fits = bias.ndim == 2 and len(bias) == shape[0]
+            if not fits or bias.shape[1] > shape[1]:
                 raise ArgumentError(
                     f"a rule has a bias of shape {tuple(bias.shape)}: expected (Q, K) = "
-                    f"{tuple(total.shape)}, or fewer tokens"
+                    f"{shape}, or fewer tokens"
                 )
-            total[:, : bias.shape[1]] += bias.to(total)
+            bias = bias.to(query.device, torch.float32)
+            bias = pad(bias, (0, shape[1] - bias.shape[1]))
+            if isinstance(rule, Within):
+                bias = rule.sites.choose(bias, bias.new_zeros(len(query), 1, 1))
+            total = bias if total is None else total + bias
         return total
 
 
@@ -206,6 +221,7 @@ class AttentionController:
         key: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Return the queries and keys (B, H, …) of a layer, the image's of some the sources'."""
+        sites = self.steering.sites
         sources = self._sources(site, layout, query)
         if not sources:
             return query, key
@@ -216,6 +232,9 @@ class AttentionController:
             source = layout.row(other)
             put(queries[number], row.positions, take(query[other], source.positions))
             put(keys[number], row.position_keys, take(key[other], source.position_keys))
+            if sites is not None:
+                queries[number] = sites.choose(queries[number], query[number])
+                keys[number] = sites.choose(keys[number], key[number])
         return queries, keys
 
     def _sources(
@@ -227,7 +246,9 @@ class AttentionController:
         """Return for each row whose image's queries and keys are another's the row of that one."""
         steering = self.steering
         cells = take(query[0], layout.row(0).positions).shape[1]
-        if cells > steering.max_self_cells:
+        sites = steering.sites
+        is_outside = sites is not None and site not in sites
+        if is_outside or cells > steering.max_self_cells:
             return {}
         sources: dict[int, int] = {}
         for image, window in steering.self_windows.items():

@@ -6,7 +6,15 @@ prompt; rules of `mathematics` are made of them once the prompt is read. Any cal
 """
 
 import inspect
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +32,9 @@ from heedmap.mathematics.rules import (
     Renormalize,
     Rule,
     Site,
+    Sites,
     Weights,
+    Within,
     acts,
     checked_result,
     is_biased,
@@ -100,6 +110,8 @@ def _warn_of_hidden_tail(
         )
 
 
+Select = Callable[[Any], Sites | None]
+"""Return the sites of layers, heads and steps; None for all (`Call.select`)."""
 Edit = WordEdit | Rule
 """An edit as `generate` takes it."""
 
@@ -156,6 +168,7 @@ def rules_of(
     edits: Sequence[Edit],
     table: TokenTable,
     size: tuple[int, int],
+    select: Select,
 ) -> list[list[Rule]]:
     """Return the rules of each edit for a prompt and an image's (width, height).
 
@@ -165,18 +178,29 @@ def rules_of(
     for edit in edits:
         if isinstance(edit, Reweight):
             weights = dict.fromkeys(table.find(edit.word), edit.weight)
-            weighting: list[Rule] = [weights_rule(weights, table)]
+            weighting: list[OwnRule] = [weights_rule(weights, table)]
             if edit.renormalize:
                 weighting.append(Renormalize())
-            rules.append(weighting)
+            rules.append(within(weighting, select(edit.selection)))
         elif isinstance(edit, Confine):
             rules.append([])
         else:
             # Our own, and rules with a bias, tell where they do nothing.
             tells = isinstance(edit, OwnRule) or is_biased(edit)
             rules.append([edit if tells else CountedRule(edit)])
-    confined = [edit for edit in edits if isinstance(edit, Confine)]
-    return [*rules, confining_rules(confined, table, size)]
+    confined: defaultdict[Any, list[Confine]] = defaultdict(list)
+    for edit in edits:
+        if isinstance(edit, Confine):
+            confined[edit.selection].append(edit)
+    for selection, group in confined.items():
+        regions: Any = confining_rules(group, table, size)
+        rules.append(within(regions, select(selection)))
+    return rules
+
+
+def within(rules: Iterable[OwnRule], sites: Sites | None) -> list[Rule]:
+    """Return rules that act at some sites alone; the rules themselves for None."""
+    return [rule if sites is None else Within(rule, sites) for rule in rules]
 
 
 def saved_edits(edits: Iterable[Edit | SavedRule]) -> tuple[WordEdit | SavedRule, ...]:
@@ -193,12 +217,16 @@ def warn_of_idle(
     edits: Sequence[Edit],
     rules_by_image: Iterable[Sequence[Sequence[Rule]]],
     sites: Sequence[Site],
+    select: Select,
 ) -> None:
     """Warn of each edit that changed nothing in an image, by its rules for each image."""
     for edit, *rules in zip(edits, *rules_by_image, strict=False):
         if isinstance(edit, Confine):
+            chosen = select(edit.selection)
             acts = any(
-                s.step in steps_within(edit.start, edit.end, s.steps) for s in sites
+                s.step in steps_within(edit.start, edit.end, s.steps)
+                for s in sites
+                if chosen is None or s in chosen
             )
         else:
             acts = all(any(_acts(rule, sites) for rule in image) for image in rules)

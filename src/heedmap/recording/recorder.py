@@ -63,6 +63,7 @@ class RecordingSpec:
     masks: tuple[Mapping[str, Mask], ...] = ()
     reads: bool = False
     share_of: ShareOf = GenerateOptions.share_of
+    budget: bool = GenerateOptions.budget
     limit: int = GenerateOptions.limit
     prompts: tuple[str, ...] | None = None
     weights_read: bool = False
@@ -78,6 +79,7 @@ class RecordingSpec:
             "places": check_places(options.places),
             "reads": options.reads,
             "share_of": options.share_of,
+            "budget": options.budget,
             "limit": options.limit,
         }
         return cls(**{**values, **more})

@@ -39,6 +39,7 @@ from heedmap.errors import (
     quoted,
     warn,
 )
+from heedmap.maps.budgets import Budget
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.maps.text_attention import TextAttention
@@ -56,6 +57,7 @@ from heedmap.options import (
     ShareOf,
     Tokens,
 )
+from heedmap.recording.budget import BudgetRecorder
 from heedmap.recording.calls import Call
 from heedmap.recording.controller import AttentionController, Steering
 from heedmap.recording.edits import (
@@ -63,6 +65,7 @@ from heedmap.recording.edits import (
     checked_edits,
     rules_of,
     warn_of_idle,
+    within,
 )
 from heedmap.recording.hooks import TraceHooks
 from heedmap.recording.probing import Probe
@@ -85,6 +88,7 @@ def trace(
     reads: bool = GenerateOptions.reads,
     prompts: str | Sequence[str] | None = None,
     share_of: ShareOf = GenerateOptions.share_of,
+    budget: bool = GenerateOptions.budget,
     limit: int = GenerateOptions.limit,
     edits: Iterable[Edit] = (),
 ) -> "Trace":
@@ -113,6 +117,7 @@ def trace(
         prompts: if you call the pipeline with `prompt_embeds`: the texts they were encoded from.
             Without them, maps are labelled by token position.
         share_of: as in `generate`.
+        budget: as in `generate`, for `Trace.budgets`.
         limit: the number of bytes that may be kept in all, 2 GiB by default; a run that would keep
             more is refused before its first step.
         edits: changes of the attention of every prompt, as in `generate`. The images then differ,
@@ -137,8 +142,13 @@ def trace(
         places=places,
         reads=reads,
         share_of=share_of,
+        budget=budget,
         limit=limit,
     )
+    if budget and "conditional" not in options.branches:
+        raise ArgumentError(
+            "the budget is that of the prompt: expected 'conditional' among the branches"
+        )
     texts = [prompts] if isinstance(prompts, str) else as_ordered_list(prompts or [])
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
@@ -280,6 +290,7 @@ class Trace:
         self._frame: FrameType | None = None
         self._timesteps = TimestepReader(pipe)
         self._recorders: list[Recorder] = []  # of the calls that run or are over
+        self._budgets: dict[Recorder, BudgetRecorder] = {}
         self._open = False
 
     def _check_places(self, spec: RecordingSpec) -> None:
@@ -387,6 +398,12 @@ class Trace:
         return tuple(tuple(map(HeatMaps, image)) for image in self.reference_recordings)
 
     @property
+    def budgets(self) -> tuple[Budget, ...]:
+        """The budget of attention of each image; none if `budget` was False."""
+        done = [one for one in self._done() if one in self._budgets]
+        return tuple(chain(*(self._budgets[one].budgets() for one in done)))
+
+    @property
     def steps(self) -> int:
         """The number of steps of the last call."""
         return self._done()[-1].call.schedule.count
@@ -477,7 +494,8 @@ class Trace:
             for recorder in self._recorders:
                 for name in recorder.records:
                     recorder.check(name)
-                warn_of_idle(self._edits, recorder.call.edited, recorder.call.sites)
+                call = recorder.call
+                warn_of_idle(self._edits, call.edited, call.sites, call.select)
 
     # --- the life of a call ---
 
@@ -656,6 +674,11 @@ class Trace:
         recorder = Recorder(
             call, self._spec, hooks.layers, hooks.self_layers, self._map_tokens
         )
+        of_call: list[Observer] = [recorder]
+        if self._spec.budget:
+            budget = BudgetRecorder(recorder, self._spec.keep)
+            self._budgets[recorder] = budget
+            of_call.append(budget)
         check_memory_limit([*self._recorders, recorder], self._spec)
         if (self._edits or self._rules) and registry.control_reads_text(self._pipe):
             warn(
@@ -665,7 +688,6 @@ class Trace:
             )
         self._make_rules(call, encoding)
         self._recorders.append(recorder)
-        of_call: list[Observer] = [recorder]
         if self._probe is not None:
             of_call.append(partial(self._probe.record, recorder))
         self._observers_of_call = [*of_call, *self._observers]
@@ -694,19 +716,25 @@ class Trace:
             )
 
     def _make_rules(self, call: Call, encoding: Encoding) -> None:
-        """Make the rules of the edits for each prompt."""
-        if not self._edits or self.controller is None:
+        """Make the rules of each prompt: those of the edits, and those of the steering."""
+        if self.controller is None:
             return
+        steering = self.controller.steering
+        sites = call.select(steering.selection)
         h, w = call.latent
         side = self._family.cell_side
         rules: dict[int, list[Rule]] = {}
         edited: list[list[list[Rule]]] = []
         for image, table in enumerate(encoding.conditional.tables):
-            of_edits = rules_of(self._edits, table, (w * side, h * side))
+            own: Any = self._rules.get(image, ())
+            if image in steering.sources:
+                own = within(own, sites)
+            size = (w * side, h * side)
+            of_edits = rules_of(self._edits, table, size, call.select)
             edited.append(of_edits)
-            rules[image] = [*self._rules.get(image, ()), *chain(*of_edits)]
+            rules[image] = [*own, *chain(*of_edits)]
         call.edited = edited
-        self.controller.steering = replace(self.controller.steering, rules=rules)
+        self.controller.steering = replace(steering, rules=rules, sites=sites)
 
     def _observe(self, event: AttentionEvent) -> None:
         """Give the observers the event of a layer that attends to the text."""

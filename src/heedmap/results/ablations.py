@@ -231,6 +231,18 @@ class Ablation(Result):
         return cls(file.word, run, {way: Run.load(folder / way) for way in WAYS})
 
 
+def generated_run(run: object) -> Run:
+    """Return a run that `generate` made; ArgumentError if it is another result."""
+    if not isinstance(run, Run) or (
+        run.settings.edit or run.settings.input_image or run.settings.located
+    ):
+        raise ArgumentError(
+            "the run is an edit, a grid or a located image: expected one that was generated from "
+            "its prompt alone; of an edit, pass its source"
+        )
+    return run
+
+
 def shorter_prompt(run: object, word: str) -> tuple[Run, str]:
     """Return a run, and its prompt with weights but without a word (`text.weights.leave_out`).
 
@@ -238,13 +250,7 @@ def shorter_prompt(run: object, word: str) -> tuple[Run, str]:
         ArgumentError: if it is not a run that `generate` made, or nothing is left of the prompt.
         WordError: if the prompt has no such word, or the model did not read it.
     """
-    if not isinstance(run, Run) or (
-        run.settings.edit or run.settings.input_image or run.settings.located
-    ):
-        raise ArgumentError(
-            "ablate needs a run that was generated from its prompt alone, not an edit, a grid or a "
-            "located image; of an edit, pass its source"
-        )
+    run = generated_run(run)
     prompt = run.settings.prompt
     table = run.maps.tokens
     table.find(word)

@@ -10,7 +10,13 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from heedmap.checks import as_list, check_one_of
-from heedmap.errors import ArgumentError, RunError, plural, quoted
+from heedmap.errors import (
+    ArgumentError,
+    NothingRecordedError,
+    RunError,
+    plural,
+    quoted,
+)
 from heedmap.figures import plots
 from heedmap.figures.overlays import (
     Animation,
@@ -29,6 +35,7 @@ from heedmap.io.schemas import (
 from heedmap.io.word_edits import Confine
 from heedmap.io.writing import png, slug
 from heedmap.maps import word_figures
+from heedmap.maps.budgets import Budget
 from heedmap.maps.heatmaps import (
     SCALES,
     HeatMap,
@@ -54,6 +61,7 @@ _PLACES = "places.safetensors"
 _READS = "reads.safetensors"
 _TEXT = "text.safetensors"
 _INPUT = "input.png"
+_BUDGET = "budget.safetensors"
 
 
 _TITLES = {
@@ -106,8 +114,8 @@ class Run(Result):
     Its folder has `image.png` (with the settings as a `parameters` text chunk, unless it was edited
     or made from an image), `input.png` (an image of yours that was edited), `index.html` (the
     page), `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and
-    `negative.safetensors`), `steps.png` (the images of the steps, row by row, if they were kept),
-    `run.json`; of concepts `concepts.safetensors`, `concepts.png` and
+    `negative.safetensors`, `budget.safetensors`), `steps.png` (the images of the steps, row by row,
+    if they were kept), `run.json`; of concepts `concepts.safetensors`, `concepts.png` and
     `words/concept-<number>-<concept>.png`; of places the same, as `places` and `place`; and of each
     reference image `reference-<number>.safetensors`, `reference-<number>.png`,
     `reference-<number>-sheet.png` and, with places, `reference-<number>-places.safetensors`; of
@@ -125,6 +133,7 @@ class Run(Result):
             models `run.concepts.outputs["sky"]`; None without concepts.
         input_image: the image of yours that was edited, as the model saw it; None of other runs.
         references: the reference images (`run.references[0].maps["hat"]`).
+        attention_budget: the shares of all attention, as `budget`; None where it was not recorded.
         places: the heat maps of what places read of the image, each one word, in the order of
             `settings.places`: `run.places[0].overlay()`; None without places.
         text_attention: the attention of the prompt's tokens to each other (`.values`, `.figure()`);
@@ -139,8 +148,21 @@ class Run(Result):
     concepts: HeatMaps | None = None
     input_image: Image.Image | None = None
     references: tuple[ReferenceImage, ...] = ()
+    attention_budget: Budget | None = None
     places: HeatMaps | None = None
     text_attention: TextAttention | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """The shares of all attention: `run.budget(by=("layer", "step"))`.
+
+        NothingRecordedError if the run was generated without `budget=True`.
+        """
+        if self.attention_budget is None:
+            raise NothingRecordedError(
+                "the budget was not recorded: pass budget=True (--budget)"
+            )
+        return self.attention_budget
 
     def __repr__(self) -> str:
         settings = self.settings
@@ -251,6 +273,8 @@ class Run(Result):
             "steps.png": steps and steps.mosaic(),
             "maps.safetensors": self.maps.recording,
         }
+        if self.attention_budget is not None:
+            parts[_BUDGET] = self.attention_budget.recording
         if self.negative_maps is not None:
             parts[_NEGATIVE] = self.negative_maps.recording
         if overlays:
@@ -315,7 +339,9 @@ class Run(Result):
 
         reads = maps_of(_READS)
         text = maps_of(_TEXT)
-        steps = input_image = None
+        steps = input_image = budget = None
+        if _BUDGET in file.files:
+            budget = Budget(Recording.load(folder / _BUDGET))
         if file.steps is not None:
             count = len(recording.timesteps)
             whole = mosaic_size(count, file.steps.size)
@@ -347,6 +373,7 @@ class Run(Result):
             maps_of(_CONCEPTS),
             input_image,
             tuple(references),
+            budget,
             maps_of(_PLACES),
             None if text is None else TextAttention(text.recording),
         )

@@ -6,7 +6,7 @@ A place is the numbers of its first and its last word.
 import re
 from collections.abc import Sequence
 
-from heedmap.errors import UnknownWordError, join_words, nearest, quoted
+from heedmap.errors import UnknownWordError, join_words, nearest, plural, quoted
 from heedmap.text.prompts import (
     describes,
     fold,
@@ -18,6 +18,8 @@ from heedmap.text.prompts import (
 
 Span = tuple[int, int]
 LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
+NUMBERED = re.compile(r"(.+)#([0-9]{1,9})\W*")
+"""A word and the number of its place: "cat#2"."""
 
 
 def find_places(prompt: str, words: Sequence[Span], query: str) -> list[Span]:
@@ -26,6 +28,21 @@ def find_places(prompt: str, words: Sequence[Span], query: str) -> list[Span]:
     Raises:
         UnknownWordError: if there is no such place, or it is a part of different words.
     """
+    match = NUMBERED.fullmatch(query)
+    if match is None or query.strip().casefold() in prompt.casefold():
+        return _find(prompt, words, query)
+    name = match[1]
+    number = int(match[2])
+    places = _find(prompt, words, name)
+    if not 0 < number <= len(places):
+        raise UnknownWordError(
+            f"{quoted(query)} is not in {quoted(prompt)}, which has {quoted(name)} "
+            f"{plural(len(places), 'time')}: expected a number from 1 to {len(places)}"
+        )
+    return places[number - 1 : number]
+
+
+def _find(prompt: str, words: Sequence[Span], query: str) -> list[Span]:
     wanted = word_keys(query)
     text, owners = _search_text(prompt, words)
     whole: list[Span] = []

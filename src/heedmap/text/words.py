@@ -7,7 +7,7 @@ table are also its schema in files.
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Annotated
 
 from heedmap.checks import check_int, check_text
@@ -20,7 +20,7 @@ from heedmap.errors import (
 )
 from heedmap.io.schemas import TOKENS_AT_MOST, WORDS_AT_MOST, Small, Text, TokenKind
 from heedmap.text.prompts import describes, is_unspaced
-from heedmap.text.search import find_places, phrase_around
+from heedmap.text.search import NUMBERED, find_places, phrase_around
 
 MOVE_IT = "shorten the prompt, or move the word towards its start"  # advice of errors
 _QUOTED = re.compile("""".+"|'.+'|\u201c.+\u201d|\u2018.+\u2019""")
@@ -274,7 +274,7 @@ class TokenTable:
         Whole words are compared ("cat" is not in "cathedral"), without regard to case, Unicode
         form, spaces and punctuation. Places do not overlap; words past the limit are included.
         Emoji that share a token are one word, which each of them finds. A concept of several words
-        is found as a whole.
+        is found as a whole. "cat#2" is the second place of "cat", unless the prompt has that text.
 
         In a text without spaces (Chinese, Japanese, Thai) a word is found by its characters. Where
         nothing else fits, it may be a part of what one token covers, and a Korean word the
@@ -305,6 +305,23 @@ class TokenTable:
         if not is_unspaced(query.strip()):
             return query.strip()
         return self.prompt[place[0].start : place[-1].end]
+
+    def name_without(self, query: str, removed: str) -> str | None:
+        """Return the name of a word in a prompt without another; None if it is gone.
+
+        Without "cat#1", "cat#2" is "cat#1".
+        """
+        gone = set(chain.from_iterable(self.matches(removed)))
+        left = [one for one in self.matches(query) if gone.isdisjoint(one)]
+        if not left:
+            return None
+        match = NUMBERED.fullmatch(query)
+        if match is None:
+            return query
+        places = [one for one in self.matches(match[1]) if gone.isdisjoint(one)]
+        if left[0] not in places:  # the prompt has the text "cat#2"
+            return query
+        return f"{match[1]}#{places.index(left[0]) + 1}"
 
     def phrase(self, query: str) -> tuple[int, ...]:
         """Return the positions on the `K` axis of the tokens of the phrases around a word.
