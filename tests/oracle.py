@@ -346,6 +346,7 @@ class LayerRun:
     output: tuple[Tensor, Tensor | None]  # of the image, and of text and reference images
     plain: tuple[Tensor, Tensor | None]  # by diffusers' processor
     others: Tensor  # the queries of reference images
+    text: Tensor  # those of the text
     gate: Tensor | float  # of the outputs of the image's heads (B, Q, H·d)
 
     def attention(self, sources: Sequence[int] | None = None) -> Tensor:
@@ -484,7 +485,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
         if call.given is None:  # linear attention
             return
         query, key, value = (call.given[part].double() for part in PARTS[:3])
-        mask, others = call.mask, query[:, :, :0]
+        mask, others, text_query = call.mask, query[:, :, :0], query[:, :, :0]
         lengths, positions, orders = sequence if count and sequence else ((), image[0], [])
         if orders:
             query, key, value = (align(part, orders, 1) for part in (query, key, value))
@@ -496,7 +497,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
             last = isinstance(model, SD3Transformer2DModel)  # there the text follows the image
             order = torch.arange(key.shape[2]).roll(count if last else 0)
             own = order[count:][:positions]
-            others = query[:, :, order[count + len(own) :]]
+            others, text_query = query[:, :, order[count + len(own) :]], query[:, :, order[:count]]
             key, value, query = key[:, :, order], value[:, :, order], query[:, :, own]
             if mask is not None:
                 mask = mask[..., order]
@@ -528,6 +529,7 @@ def watch(pipe, act: Callable[[LayerRun], object], *, alone: bool = False) -> It
                 output=parts(output),
                 plain=parts(plain),
                 others=others,
+                text=text_query,
                 gate=gate,
             )
         )

@@ -30,19 +30,24 @@ Axis = Literal["layer", "step", "head"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 Keep = Collection[Axis] | Literal["all"]
 """Axes that a recording keeps."""
+Places = Sequence[Any]
+"""Places of an image (`heedmap.io.places`)."""
 BranchName = Literal["conditional", "negative"]
 """The prompt or the negative prompt, whose attention is recorded."""
 Tokens = Literal["prompt", "all"]
 """The tokens that are recorded: the prompt's own, or the padding too."""
 ShareOf = Literal["all", "text"]
 """Recorded probabilities are shares of this attention where text and image share one softmax."""
-Share = Literal["all", "text", "outputs"]
-"""The shares that a map holds; those of "outputs" are no attention (`HeatMaps.outputs`)."""
+Share = Literal["all", "text", "outputs", "places", "reads"]
+"""The shares that a map holds; those of "outputs" are no attention (`HeatMaps.outputs`). A map of
+"places" or "reads" shows what is read: other maps show where a word is read."""
 SHARES: Mapping[Share | None, str] = {
     None: "",
     "all": "share of all attention",
     "text": "share of the attention to the text",
     "outputs": "similarity of outputs, as a share among the concepts",
+    "places": "what a place reads, as a share of all its attention",
+    "reads": "what a word reads, as a share of all its attention",
 }
 """The name of each in figures; None stands for models whose text has a softmax of its own."""
 EditKind = Literal["replace", "refine"]
@@ -233,6 +238,18 @@ class GenerateOptions:
     concepts: Sequence[str] = option(
         (),
         "Also map words or phrases that are not in PROMPT, with commas between. May be repeated.",
+    )
+    places: Places = option(
+        (),
+        "Also map what a place of the image reads of the image: a pixel X,Y, a box L,T,R,B in "
+        "pixels, or a word of PROMPT, whose mask is meant. May be repeated.",
+        names=["--place"],
+    )
+    reads: bool = option(
+        False,
+        "Of models whose text and image share one softmax: also map what each word reads of the "
+        "image, and of the other words.",
+        check_bool,
     )
     share_of: ShareOf = option(
         "all",
@@ -453,6 +470,8 @@ class LocateKeywords(RecordingKeywords, total=False):
 
     tokens: Tokens
     concepts: Sequence[str]
+    places: Places
+    reads: bool
     budget: bool
 
 

@@ -69,6 +69,28 @@ def test_refined_maps_are_written(saved: Path, run: Run):
     assert about["layers"] == ["refined"]
 
 
+def test_places_are_recorded_repeated_and_shown(model, desk: Path):
+    asked = ("--place", "40,80", "--place", "0,0,64,128", "--place", "house")
+    run_command("generate", PROMPT, "--seed", 3, "--steps", 1, *asked, "--out", "made")
+    made = Run.load("made")
+    assert made.settings.places == ((40, 80), (0, 0, 64, 128), "house")
+    found = run_json("inspect", "made", "--place", "house", "--place", "40,80")
+    for word, number in zip(found["words"], (2, 0), strict=True):
+        heat = made.places[number]
+        assert (word["word"], tuple(word["peak"])) == (heat.label, heat.peak)
+        assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
+        with Image.open(Path(found["folder"]) / word["file"]) as picture:
+            heats = [made.places[2], made.places[0]]
+            expected = heat.render(*common_range(heats, "shared"))
+            assert np.array_equal(np.asarray(picture), np.asarray(expected))
+    assert "repeat" in error_of("inspect", "made", "--place", "9,9")
+    run_command("repeat", "made", "--place", "9,9", "--out", "again")
+    assert run_json("inspect", "again", "--place", "9,9")["words"][0]["word"] == "9,9"
+    error_of("inspect", "again", "--place", "house")
+    usage_error_of("inspect", "again", "--place", "9,")
+    error_of("repeat", "made", "--place", "2000,9")
+
+
 def test_maps_of_concepts_are_written(model, saved: Path):
     run = generation.generate(model, PROMPT, seed=3, steps=1, concepts=["sky"], progress=quiet)
     run.save("sought")

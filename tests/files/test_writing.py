@@ -117,6 +117,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
 
 SAVING = """
 import sys
+import time
 from pathlib import Path
 from heedmap.io.writing import whole_folder
 root = Path(sys.argv[1])
@@ -125,6 +126,7 @@ for number in range(10_000):
         (partial / "parts").mkdir()
         for part in range(3):
             (partial / "parts" / f"{part}.txt").write_text("x" * 20_000)
+            time.sleep(0.003)
         (partial / "mark.txt").write_text("x")
     print(number, flush=True)
 """

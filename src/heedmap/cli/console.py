@@ -280,11 +280,13 @@ def check_targets(texts: list[str] | None) -> list[str]:
 def check_inputs(
     *prompts: str,
     concepts: Sequence[str] = (),
+    places: Sequence[Any] = (),
     only: str | None = None,
     image: Path | None = None,
     **_: Any,
 ) -> None:
     """Refuse before a model is loaded the inputs that are wrong with any model."""
+    from heedmap.io.places import check_places
     from heedmap.io.reading import read_photograph
     from heedmap.text.alignment import swap_of
     from heedmap.text.concepts import checked_concepts
@@ -293,6 +295,7 @@ def check_inputs(
     for prompt in prompts:
         parse_weights(check_prompt(prompt))
     checked_concepts(concepts)
+    check_places(places)
     if only is not None:
         swap_of(only)
     if image is not None:
@@ -320,6 +323,7 @@ RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="The folder of a saved run.")
 ]
 Words = Annotated[list[Any] | None, parsed(parse_word, "WORD", _WORD, "--word", "-w")]
+PLACE = "X,Y|L,T,R,B|WORD"
 OfConcepts = Annotated[bool, typer.Option("--concepts", help=_CONCEPTS)]
 Format = Annotated[
     Literal["png", "svg", "pdf"],

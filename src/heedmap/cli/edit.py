@@ -31,7 +31,11 @@ _Windows = Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS)]
 
 
 @command(
-    GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUTS, without="concepts budget"
+    GenerateOptions,
+    EditOptions,
+    model=EMBEDDED,
+    out=OUTPUTS,
+    without="concepts budget places reads",
 )
 def edit(
     task: Task,
@@ -81,7 +85,11 @@ def _print_pair(folder: Path, pair: "hm.EditResult") -> None:
 
 
 @command(
-    GenerateOptions, EditOptions, model=EMBEDDED, out=OUTPUT, without="concepts budget"
+    GenerateOptions,
+    EditOptions,
+    model=EMBEDDED,
+    out=OUTPUT,
+    without="concepts budget places reads",
 )
 def grid(
     task: Task,

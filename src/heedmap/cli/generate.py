@@ -106,5 +106,7 @@ def _print_run(folder: Path, run: "hm.Run") -> None:
     rows = [(word.text, word_file(word)) for word in run.maps.words]
     if run.concepts is not None:
         rows += [(one.text, word_file(one, "concept-")) for one in run.concepts.words]
+    if run.places is not None:
+        rows += [(one.text, word_file(one, "place-")) for one in run.places.words]
     print_table(("word", "map"), rows, folder)
     print_settings(folder, run)

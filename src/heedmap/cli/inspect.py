@@ -11,6 +11,7 @@ import typer
 import heedmap as hm
 from heedmap.checks import check_one_of
 from heedmap.cli.console import (
+    PLACE,
     Format,
     OfConcepts,
     RunFolder,
@@ -22,12 +23,18 @@ from heedmap.cli.console import (
 )
 from heedmap.errors import ArgumentError, RunError
 from heedmap.options import MASK_THRESHOLD, SHARES
-from heedmap.parsing import parse_integers, parse_names, parse_range
+from heedmap.parsing import (
+    parse_integers,
+    parse_names,
+    parse_place,
+    parse_range,
+)
 
 _LAYERS = "As down, mid, up, early, 'up 1.0' or a pattern with *; commas between."
 _STEPS = "Steps from A up to, but not including, B, from 0; or one step."
 _REFINED = "Maps refined by self-attention, over all layers, steps and heads."
 _OUTPUTS = "Maps of the run's concepts by the similarity of attention outputs."
+_PLACES = "What a place of the run reads of the image. May be repeated."
 _BUDGET = "Also the shares of all attention: words, special tokens, padding, image."
 _THRESHOLD = "Pixels whose mask value is below this are background."
 
@@ -42,6 +49,9 @@ def inspect(
     steps: Annotated[Any, parsed(parse_range, "A:B", _STEPS)] = None,
     heads: Annotated[Any, parsed(parse_integers, "N,…", "As 0,2.")] = None,
     refined: Annotated[bool, typer.Option("--refined", help=_REFINED)] = False,
+    places: Annotated[
+        list[Any] | None, parsed(parse_place, PLACE, _PLACES, "--place")
+    ] = None,
     concepts: OfConcepts = False,
     outputs: Annotated[bool, typer.Option("--outputs", help=_OUTPUTS)] = False,
     budget: Annotated[bool, typer.Option("--budget", help=_BUDGET)] = False,
@@ -71,6 +81,8 @@ def inspect(
 
     saved = hm.Run.load(run)
     maps = maps_of(saved, concepts or outputs)
+    if places:
+        maps, word = _of_places(saved, run, places)
     if outputs:
         maps = maps.outputs
     if refined:
@@ -105,7 +117,18 @@ def inspect(
     if budget:
         data["budget"] = saved.budget.rows()
         data["sinks"] = saved.budget.sink_rows()
-    choices = (word, parts, refined, concepts, outputs, budget, over, scale, task.out)
+    choices = (
+        word,
+        places,
+        parts,
+        refined,
+        concepts,
+        outputs,
+        budget,
+        over,
+        scale,
+        task.out,
+    )
     if any(choices) or kind != "png":
         from heedmap.figures.plots import encode
         from heedmap.io.writing import save_parts, slug
@@ -247,6 +270,26 @@ def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
     if maps is None:
         raise RunError("this run has no concept maps: generate it with --concepts")
     return maps
+
+
+def _of_places(
+    run: "hm.Run",
+    folder: Path,
+    places: Sequence[Any],
+) -> tuple["hm.HeatMaps", list[Any]]:
+    """Return the maps of a run's places, and the names of some of them."""
+    from heedmap.io.places import check_places, place_label
+
+    maps = run.places
+    labels = list(map(place_label, check_places(places)))
+    for label in labels:
+        if maps is None or label not in maps:
+            raise RunError(
+                f"this run has no place {label}: record it with `heedmap repeat {folder} "
+                f"--place '{label}' --out FOLDER`, and inspect that"
+            )
+    assert maps is not None
+    return maps, labels
 
 
 def folder_name(words: list[Any] | None) -> str:

@@ -6,11 +6,14 @@ from typing import Annotated, Any
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import SAVED, RunFolder, Task, command, parsed
+from heedmap.cli.console import PLACE, SAVED, RunFolder, Task, command, parsed
 from heedmap.errors import ArgumentError, quoted
 from heedmap.options import ExplainOptions
-from heedmap.parsing import parse_part, parse_pixel, parse_word
+from heedmap.parsing import parse_part, parse_pixel, parse_place, parse_word
 
+_PLACES = (
+    "Record what a place of the image reads, in place of RUN's places. May be repeated."
+)
 _REMOVED = "A word or phrase of the prompt; every occurrence is removed, or of cat#2 the second."
 _Part = Annotated[
     Any,
@@ -27,6 +30,10 @@ def repeat(
         Path,
         typer.Argument(metavar="RUN", help="The folder of a saved run, edit or grid."),
     ],
+    *,
+    places: Annotated[
+        list[Any] | None, parsed(parse_place, PLACE, _PLACES, "--place")
+    ] = None,
 ) -> None:
     """Generate RUN again: is the result bit-identical?
 
@@ -39,7 +46,7 @@ def repeat(
         raise ArgumentError("--open opens what is saved: name a folder with --out")
     place = None if task.out is None else task.place()
     saved = load_result(run)
-    repetition = hm.repeat(task.load(saved), saved)
+    repetition = hm.repeat(task.load(saved), saved, places=places)
     folders = [place.put(repetition.run.save, run.name)] if place else []
     lines = [f"{run}: {repetition}"]
     for name, (then, now) in repetition.changed.items():

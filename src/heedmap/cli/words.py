@@ -62,7 +62,7 @@ def words(task: Task, prompt: Prompt) -> None:
 @command(
     GenerateOptions,
     model=EMBEDDED,
-    without=f"{_SAMPLING} keep concepts share_of budget arguments",
+    without=f"{_SAMPLING} keep concepts places reads share_of budget arguments",
 )
 def layers(
     task: Task,

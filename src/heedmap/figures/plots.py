@@ -193,6 +193,31 @@ def outline(figure: "Figure", label: str, box: Sequence[float], width: int) -> N
     text.set(family=_fonts(), parse_math=False, bbox={"fc": _BOX, "lw": 0, "pad": 1})
 
 
+def draw_matrix(
+    values: np.ndarray,
+    labels: Sequence[str],
+    *,
+    title: str,
+    note: str,
+    scale: str,
+) -> "Figure":
+    """Draw a matrix (N, N) of values from 0 on, with N labels at its rows and above its columns."""
+    texts = [textwrap.shorten(label, 14, placeholder="…") for label in labels]
+    inset = 7 * max(map(len, texts)) + 10
+    side = min(20 * len(labels), MAX_HEIGHT)
+    body = (inset + side, inset + side)
+    figure, place = _figure(body, title, note, 1, inset=(inset, inset))
+    ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
+    high = float(values.max())
+    cells = heat(values, values.shape, low=0, high=high)
+    ax.imshow(cells, interpolation="nearest")
+    ax.set_xticks(range(len(texts)), texts, rotation=90)
+    ax.set_yticks(range(len(texts)), texts)
+    ax.xaxis.tick_top()
+    ax.tick_params(length=0, labelsize=_NOTE, labelcolor=_INK)
+    return with_bars(figure, [ScaleBar(scale, (0.0, high), alone=True)])
+
+
 def draw_table(
     rows: Sequence[tuple[str, Sequence[Image.Image | str]]],
     columns: Sequence[str],

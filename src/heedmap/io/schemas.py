@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from heedmap.errors import ArgumentError, RunError
+from heedmap.io.places import Place
 from heedmap.io.word_edits import SavedRule, WordEdit
 from heedmap.options import BranchName, EditOptions, EditPurpose, GenerateOptions
 
@@ -187,6 +188,8 @@ class Settings(GenerateOptions):
         tokens: "prompt" or "all".
         branches: the branches whose maps were recorded.
         concepts: the words that were searched in the image besides the prompt.
+        places: the places whose attention was recorded (`heedmap.io.places`).
+        reads: whether the attention of words to the image and to words was recorded.
         share_of: "all" or "text"; without a meaning where the text has a softmax of its own.
         budget: whether the budget of attention was recorded.
         limit: the bytes that the maps of the call could take.
@@ -218,6 +221,7 @@ class Settings(GenerateOptions):
     seed: Whole
     steps: Annotated[int, Meta(ge=1, le=MAX_STEPS)] | None = None
     concepts: Words = ()
+    places: tuple[Place, ...] = ()
     size: tuple[SideLength, SideLength]  # pyright: ignore[reportGeneralTypeIssues]
     branches: tuple[BranchName, ...] = ("conditional",)
     defaults: Mapping[Name, Name] = dataclasses.field(default_factory=dict)

@@ -70,7 +70,8 @@ class HeatMap:
         recording: the recording whose phrases its masks are made of; None if they are made of the
             map itself.
         refined: True if self-attention refined the map.
-        share_of: "all", "text" or "outputs", as in `Recording`.
+        share_of: as in `Recording`.
+        reads: the map of the word's own attention to the image (`HeatMaps.reads`); None without.
     """
 
     label: str
@@ -82,6 +83,7 @@ class HeatMap:
     recording: Recording | None = field(default=None, repr=False)
     refined: bool = False
     share_of: Share | None = None
+    reads: "HeatMap | None" = None
 
     def __repr__(self) -> str:
         span = f"{self.values.min():.3g} to {self.values.max():.3g}"
@@ -322,10 +324,12 @@ class HeatMaps:
         recording: the probabilities, at the axes that were kept: of each layer float32
             (S, H, Q, K), where S or H is 1 if it was averaged.
         image: the image, if known.
+        reading: the recording of the words' own attention to the image (`reads`), if known.
     """
 
     recording: Recording
     image: Image.Image | None = None
+    reading: Recording | None = field(default=None, repr=False, kw_only=True)
     _selection: Selection | None = None  # None: all
     _whole: Recording | None = None  # the recording of refined maps
     _shared: tuple[float, float] | None = None  # in place of the range of all words
@@ -350,8 +354,8 @@ class HeatMaps:
     def __len__(self) -> int:
         return len(self.keys())
 
-    def __getitem__(self, query: str) -> HeatMap:
-        """Return the map of a word or phrase, regardless of case.
+    def __getitem__(self, query: str | int) -> HeatMap:
+        """Return the map of a word or phrase, regardless of case, or of a word by its number.
 
         A word's tokens are added up, and so are a phrase's words and all the places at which it
         stands in the prompt: the value is the share of attention that went to any of them. "cat#2"
@@ -360,6 +364,8 @@ class HeatMaps:
         Raises:
             WordError: if the prompt has no such word, or the model did not read it.
         """
+        if isinstance(query, int):
+            return self.at(query)
         return self._map(self.tokens.name_of(query), self.tokens.find(query))
 
     def __contains__(self, query: Any) -> bool:
@@ -462,7 +468,7 @@ class HeatMaps:
         if self._whole is not None:
             return self
         refined = self.recording.refined_alone()
-        return replace(self, recording=refined, _whole=self.recording)
+        return replace(self, recording=refined, reading=None, _whole=self.recording)
 
     @property
     def outputs(self) -> "HeatMaps":
@@ -484,6 +490,26 @@ class HeatMaps:
         """
         self._check_whole("maps of outputs")
         return replace(self, recording=self.recording.outputs_alone())
+
+    @cached_property
+    def reads(self) -> "HeatMaps":
+        """The maps of what each word reads of the image, in the same selection: joint attention.
+
+            run.maps.reads["house"], run.maps["house"].reads
+
+        All other maps show where a word is read. A value is the share of the attention of the
+        word's tokens, the mean over these, to a position of the image.
+
+        Raises:
+            SelectionError: if it was not recorded, or these are refined maps or maps of outputs.
+        """
+        if self.reading is None:
+            raise SelectionError(
+                "there are no maps of what the words read: generate the run with reads=True "
+                "(--reads), by a model whose text and image share one softmax"
+            )
+        part = replace(self._part, recording=self.reading)
+        return replace(self, recording=self.reading, reading=None, _selection=part)
 
     def _check_whole(self, kind: str) -> None:
         if self._selection is not None or self.recording.share_of == "outputs":
@@ -606,6 +632,8 @@ class HeatMaps:
     def _map(self, label: str, positions: tuple[int, ...]) -> HeatMap:
         whole = self._whole or self.recording
         has_phrases = self._selection is None and whole.refined is not None
+        if self.recording.share_of == "reads":
+            label = f"what “{label}” reads"
         return HeatMap(
             label,
             self._part.mean_of(positions),
@@ -616,6 +644,7 @@ class HeatMaps:
             whole if has_phrases else None,
             self._whole is not None,
             self.recording.share_of,
+            reads=None if self.reading is None else self.reads._map(label, positions),
         )
 
     @cached_property

@@ -63,7 +63,7 @@ _STAGES = ("down", "mid", "up")
 _KINDS = ("double", "single")
 """Kinds of blocks, each with its own numbers; parts of the other models are thirds of one list."""
 _DETAILS = re.compile(
-    r"(\.transformer_blocks\.0)?(\.attn2?)?$|_blocks?|\.attentions|\.transformer"
+    r"(\.transformer_blocks\.0)?(\.attn[12]?)?$|_blocks?|\.attentions|\.transformer"
 )
 """The pieces of a layer's path that its short name leaves out."""
 
@@ -194,7 +194,7 @@ class Recording(RecordingInfo):
             (h, w, K); None where there are none.
         share_of: "all" if the values are shares of all attention, "text" if they are shares of the
             attention to the text; None where the text has a softmax of its own; "outputs" of
-            `outputs_alone`.
+            `outputs_alone`; "places" and "reads" of what places or words read.
         outputs: the similarities of the concepts' outputs (`HeatMaps.outputs`), one read-only
             float32 array (S, 1, Q, K) a layer; empty where there are none.
     """
@@ -443,7 +443,10 @@ class Selection:
             )
 
     def mean_of(self, positions: Sequence[int]) -> np.ndarray:
-        """Return the mean over the selection of the summed probabilities of tokens: (h, w)."""
+        """Return the mean over the selection of the summed probabilities of tokens: (h, w).
+
+        Of `reads` it is the mean over the tokens, which read.
+        """
         if not self.recording.arrays:
             raise NothingRecordedError(
                 "nothing was recorded: run the pipeline inside of the trace"
@@ -455,6 +458,9 @@ class Selection:
                 "tokens='all' for all"
             )
         columns = [column_of[position] for position in positions]
+        count = len(self.layer_numbers)
+        if self.recording.share_of == "reads":
+            count *= len(columns)
         w, h = cells(self.recording.latent)
         total = np.zeros((h, w), dtype=np.float32)
         for grid, sums in self._sums.items():
@@ -462,7 +468,7 @@ class Selection:
             plane = np.ascontiguousarray(sums[:, columns].sum(axis=-1).reshape(grid))
             large = Image.fromarray(plane).resize((w, h), Image.Resampling.BILINEAR)
             total += np.asarray(large)
-        return total / np.float32(len(self.layer_numbers))
+        return total / np.float32(count)
 
     def magnitude_of(self, words: Iterable[Word]) -> np.ndarray:
         """Return the sum of the words' own maps, each by its magnitude: (h, w)."""

@@ -193,6 +193,11 @@ class AttentionEvent:
         """
         return self._row(number, self.layout.row(number), self.layout.joint, values)
 
+    def of_text(self) -> "AttentionEvent":
+        """Return the event with the tokens of the text for the positions of the image."""
+        rows = [replace(row, positions=row.tokens) for row in self.layout.rows]
+        return replace(self, layout=replace(self.layout, rows=rows), edited={})
+
     def of_reference(self, number: int, grid: tuple[int, int]) -> "AttentionEvent":
         """Return the event with the positions of a reference image, of this grid, for the image's.
 

@@ -241,7 +241,9 @@ class Region:
         ]
         if not acting:
             return None
-        inside = torch.stack([region._inside(site.grid) for region in acting])
+        inside = torch.stack(
+            [cells_inside(region.region, site.grid) for region in acting]
+        )
         strengths = torch.tensor([region.strength for region in acting])
         column = torch.where(
             inside.any(dim=0), strengths @ inside.float(), float("-inf")
@@ -249,13 +251,6 @@ class Region:
         bias = torch.zeros(len(column), max(self.tokens) + 1)
         bias[:, list(self.tokens)] = column[:, None]
         return bias
-
-    def _inside(self, grid: tuple[int, int]) -> Tensor:
-        """Return the cells (Q,) that are inside of this region alone: bool."""
-        share = interpolate(
-            self.region[None, None].float(), size=grid, mode="area"
-        ).flatten()
-        return share >= min(0.5, float(share.max()))
 
     def __call__(self, p: Tensor, site: Site) -> Tensor:
         """Return P' (H, Q, K), the softmax of the biased scores: P e^b / Σ P e^b.
@@ -270,6 +265,15 @@ class Region:
         bias = pad(bias.to(p), (0, p.shape[-1] - bias.shape[1]))
         visible = bias.expand_as(p).masked_fill(p <= 0, float("-inf"))
         return visible_softmax(p.log() + less_largest(visible))
+
+
+def cells_inside(region: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Return the cells (Q,) of a grid that are inside of a region (H, W): bool.
+
+    At least half of such a cell is; or, if that is true of none, it is the fullest one.
+    """
+    share = interpolate(region[None, None].float(), size=grid, mode="area").flatten()
+    return share >= min(0.5, float(share.max()))
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ def ablate(
     saved, prompt = shorter_prompt(saved, word)
     pipe = repeating.load_for(saved) if pipe is None else pipe
     call = repeating.saved_call(saved.settings, pipe, arguments)
+    call = replace(call, options=replace(call.options, places=(), reads=False))
     name = word.strip()
     removal = Reweight(name, 0.0, layers=layers, heads=heads, steps=steps)
     table = saved.maps.tokens
@@ -144,6 +145,7 @@ def rank(
         )
     pipe = repeating.load_for(saved) if pipe is None else pipe
     call = repeating.saved_call(saved.settings, pipe, arguments)
+    call = replace(call, options=replace(call.options, places=(), reads=False))
     shapes = pick(layer_shapes(pipe), layers)
     names = short_names({shape.name: shape.part for shape in shapes})
     places: list[tuple[str, int | None, str]] = []

@@ -32,9 +32,12 @@ from heedmap.backends.schedules import noise_of_steps
 from heedmap.checks import as_ordered_list, check_prompt
 from heedmap.errors import ArgumentError, ModelError, plural, quoted, warn
 from heedmap.figures.overlays import STEP_SIDE, StepPictures, to_rgb
+from heedmap.io.places import check_places
 from heedmap.io.schemas import Settings
+from heedmap.io.word_edits import Mask
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
+from heedmap.maps.text_attention import TextAttention
 from heedmap.mathematics.rules import Rule
 from heedmap.options import BranchName, GenerateKeywords, GenerateOptions
 from heedmap.pipelines import settings
@@ -123,6 +126,15 @@ def generate(
             prompt (`Run.negative_maps`).
         concepts: words and phrases to map that the prompt need not contain (`Run.concepts`), by
             the image's queries: after OVAM (Marcos-Manchón et al., 2024, arXiv 2403.14291).
+        places: what these places of the image read of the image (`Run.places`): pixels (x, y),
+            boxes (left, top, right, bottom) in pixels, masks of the image's size as in `Confine`,
+            or words of the prompt, whose masks are meant. A map is the mean over the place's
+            positions of their attention to all positions of the image, by self-attention or the
+            image's part of joint attention. The positions in a layer's grid are that which holds
+            the pixel, or those of which at least half is inside, or if none is, the fullest. With
+            words the image is generated twice, first for their masks.
+        reads: where text and image share one softmax: also what each word reads of the image
+            (`HeatMaps.reads`), and of the other words (`Run.text_attention`).
         share_of: where text and image share one softmax (SD 3, Flux), the values of maps are shares
             of "all" attention, also that to the image. With "text" they are shares of the attention
             to the text: at each site divided by its sum over the text.
@@ -199,6 +211,7 @@ def generate_batch(
     progress: Progress | None = None,
     preview: Preview | None = None,
     probe: Probe | None = None,
+    maps: Sequence[HeatMaps] | None = None,
 ) -> tuple[list[Run], Trace]:
     """Generate an image for each prompt and seed in one call of the pipeline, with a trace.
 
@@ -207,17 +220,46 @@ def generate_batch(
     (default: noise of the seeds); with an `image`, these are the image's, and a single prompt is
     located in it. After each call of the scheduler, `change` returns the latents to go on with; it
     gets the current maps of the `map_tokens` of each image. A `probe` ends the run with
-    `probing.StopRun`. Errors are those of `generate`.
+    `probing.StopRun`, and records no places. The masks of words among the places are those of the
+    `maps` of each image (default: of the same run without places). Errors are those of `generate`.
     """
     family = family_of(pipe)
     parsed = [parse_weights(prompt) for prompt in prompts]
     texts = [prompt.text for prompt in parsed]
+    if probe is not None:
+        options = replace(options, places=())
+    words = [one for one in check_places(options.places) if isinstance(one, str)]
+    if words and maps is None:
+        for text in texts:
+            table = prompt_table(pipe, text, options.arguments)
+            for word in words:
+                table.find(word)
+        plain, _ = generate_batch(
+            pipe,
+            prompts,
+            seeds,
+            replace(options, places=(), concepts=(), reads=False),
+            edits=edits,
+            latents=latents,
+            image=image,
+            progress=sub_progress(progress, 0, 2),
+        )
+        maps = [run.maps for run in plain]
+        progress = sub_progress(progress, 1, 2)
+    masks = [
+        {word: Mask.of(heats[word].mask()) for word in words} for heats in maps or ()
+    ]
     if steering is None:
         steering = _weights_of(pipe, parsed, options)
     branches: set[BranchName] = {"conditional", *options.branches}
     if probe is not None:
         branches.add(probe.branch)
-    spec = RecordingSpec.of(options, branches=frozenset(branches), weights_read=True)
+    spec = RecordingSpec.of(
+        options,
+        branches=frozenset(branches),
+        masks=tuple(masks),
+        weights_read=True,
+    )
     recorder = StepRecorder() if "step" in spec.keep else None
     trace = Trace(
         pipe,
@@ -264,15 +306,22 @@ def generate_batch(
     if shared["defaults"].get("steps") in STEP_LISTS:
         # The last sigma of a list may be the end of the last step. An interrupt changes nothing.
         shared["steps"] = trace.steps
-    maps = list(map(HeatMaps, trace.recordings, images))
+    pairs = zip(trace.maps, images, strict=True)
+    maps = [replace(one, image=image) for one, image in pairs]
     references = trace.reference_recordings
+    reference_places = trace.reference_place_recordings
     negative_maps: Sequence[HeatMaps | None] = [None] * len(images)
-    concept_maps = negative_maps
+    concept_maps = place_maps = negative_maps
+    texts_read: Sequence[TextAttention | None] = [None] * len(images)
+    if spec.reads:
+        texts_read = trace.text_attention
     step_images: Sequence[StepPictures | None] = [None] * len(images)
     if "negative" in branches:
         negative_maps = list(map(HeatMaps, trace.negative_recordings, images))
     if spec.concepts:
         concept_maps = list(map(HeatMaps, trace.concept_recordings, images))
+    if spec.places:
+        place_maps = list(map(HeatMaps, trace.place_recordings, images))
     if recorder is not None:
         step_images = recorder.images(images, len(maps[0].recording.timesteps))
     budgets = trace.budgets or [None] * len(images)
@@ -285,6 +334,7 @@ def generate_batch(
             "seed": seeds[n],
             "size": generated.size,
             "concepts": spec.concepts,
+            "places": spec.places,
             "untaught": untaught([texts[n], *others], vocabulary),
             "nsfw_content_detected": flags[n],
         }
@@ -298,7 +348,11 @@ def generate_batch(
                 negative_maps[n],
                 step_images[n],
                 concept_maps[n],
-                references=_references(family, references[n], call, n),
+                references=_references(
+                    family, references[n], reference_places[n], call, n
+                ),
+                places=place_maps[n],
+                text_attention=texts_read[n],
                 attention_budget=budgets[n],
             )
         )
@@ -308,6 +362,7 @@ def generate_batch(
 def _references(
     family: Family,
     recordings: Sequence[Recording],
+    places: Sequence[Recording],
     call: Mapping[str, Any],
     number: int,
 ) -> tuple[ReferenceImage, ...]:
@@ -323,7 +378,10 @@ def _references(
         pairs = zip(images, recordings, strict=True)
         pictures = [to_rgb(one).resize(recording.size) for one, recording in pairs]
     maps = map(HeatMaps, recordings, pictures)
-    return tuple(map(ReferenceImage, maps))
+    place_maps: Sequence[HeatMaps | None] = [None] * len(recordings)
+    if places:
+        place_maps = list(map(HeatMaps, places, pictures))
+    return tuple(map(ReferenceImage, maps, place_maps))
 
 
 def _weights_of(

@@ -17,9 +17,18 @@ from heedmap.backends import loading
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.registry import DIFFUSERS_NAMES, check_names
 from heedmap.errors import ArgumentError, plural
+from heedmap.io.places import check_places
 from heedmap.io.schemas import Settings
 from heedmap.io.word_edits import SavedRule
-from heedmap.options import Device, Dtype, EditOptions, GenerateOptions, LoadOptions
+from heedmap.maps.heatmaps import HeatMaps
+from heedmap.options import (
+    Device,
+    Dtype,
+    EditOptions,
+    GenerateOptions,
+    LoadOptions,
+    Places,
+)
 from heedmap.pipelines import editing
 from heedmap.pipelines.arguments import argument, argument_note, description
 from heedmap.pipelines.edit_runs import EditSource, run_edits
@@ -196,6 +205,7 @@ def repeat(
     pipe: Pipeline | None,
     run: Drawing | str | Path,
     *,
+    places: Places | None = None,
     progress: Progress | None = None,
     **arguments: Any,
 ) -> RepeatResult:
@@ -210,6 +220,8 @@ def repeat(
     Args:
         pipe: the pipeline to use; None loads the model named in the settings.
         run: a run, an edit or a grid, or the folder of one.
+        places: record these places, in place of those of the run (`RepeatResult.run.places`), as
+            in `generate`; the masks of words are those of the run's maps.
         progress: called after every step with the number of steps done and of all steps.
         arguments: values that a file cannot hold, by name: images, tensors and functions that were
             passed to the pipeline, and `edits` if one was a rule of your own. An image or tensor is
@@ -219,11 +231,14 @@ def repeat(
         The new result, with the number of pixels that differ and the settings that differ.
 
     Raises:
-        ArgumentError: if such an argument is missing or differs from the original.
+        ArgumentError: if such an argument is missing or differs from the original, or places are
+            asked for of an edit or a grid.
         ModelError: if the model named in the settings cannot be loaded.
         RunError: if the folder is not a result, or a saved scheduler cannot be made.
     """
     saved = load_result(run) if isinstance(run, str | Path) else run
+    if places is not None:
+        saved = _with_places(saved, places)
     pipe = load_for(saved) if pipe is None else pipe
     settings = _settings(saved)
     changed = settings_diff(settings, pipe)
@@ -243,6 +258,16 @@ def repeat(
                 source = generate_again(pipe, saved.source, arguments, progress)
                 new = replace(new, source=source)
     return compared(saved, new, changed)
+
+
+def _with_places(saved: Drawing, places: Places) -> Run:
+    settings = _settings(saved)
+    if not isinstance(saved, Run) or settings.edit or settings.input_image:
+        raise ArgumentError(
+            "places are recorded of runs that hm.generate or hm.locate made, and this one is of "
+            "an edit: leave places out"
+        )
+    return replace(saved, settings=replace(settings, places=check_places(places)))
 
 
 def load_for(
@@ -286,9 +311,16 @@ def generate_again(
         return _pair(pipe, run, arguments, progress, probe).source
     call = saved_call(settings, pipe, arguments)
     if settings.located is None:
-        return generate_call(pipe, call, progress, probe)
+        return generate_call(pipe, call, progress, probe, run.maps)
     located = run_location(
-        pipe, run.image, call.prompt, call.seed, call.options, progress, probe
+        pipe,
+        run.image,
+        call.prompt,
+        call.seed,
+        call.options,
+        progress=progress,
+        probe=probe,
+        maps=run.maps,
     )
     return replace(
         located, settings=replace(located.settings, located=settings.located)
@@ -300,8 +332,12 @@ def generate_call(
     call: SavedCall,
     progress: Progress | None,
     probe: Probe | None = None,
+    maps: HeatMaps | None = None,
 ) -> Run:
-    """Generate the image of a call at its place in a batch of copies."""
+    """Generate the image of a call at its place in a batch of copies.
+
+    The masks of words among its places are those of the `maps`.
+    """
     number, size = call.place
     runs, _ = generate_batch(
         pipe,
@@ -311,6 +347,7 @@ def generate_call(
         edits=call.edits,
         progress=progress,
         probe=probe,
+        maps=None if maps is None else [maps] * size,
     )
     return runs[number]
 

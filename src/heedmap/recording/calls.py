@@ -53,12 +53,14 @@ class Call:
     Mappings by name are by the dotted path of a layer, grids are (h, w).
 
     Args:
+        layers: the layers that attend to the text.
         branches: those that must be in each pass.
         frame: that of the pipeline's method; None where the user wrote the denoising loop.
 
     Attributes:
         encoding: the text; None when the call is over.
         images: the number of images.
+        layers: the layers that attend to the text.
         guided: whether it reads a negative prompt beside the prompt.
         heads: the number of heads of the layers that attend to the text.
         grids: those of these layers.
@@ -90,8 +92,9 @@ class Call:
         self.encoding: Encoding | None = encoding
         self.images = len(encoding.conditional.tables)
         self.guided = encoding.negative is not None
-        self.heads = {name: heads_of(layer) for name, layer in layers.items()}
-        self.grids = {name: family.grid(name, latent) for name in layers}
+        self.layers = self.described(layers)
+        self.heads = {name: layer.heads for name, layer in self.layers.items()}
+        self.grids = {name: layer.grid for name, layer in self.layers.items()}
         self.edited: Sequence[Sequence[Sequence[Rule]]] = ()
         self.done = 0
         self.over = False
@@ -99,7 +102,6 @@ class Call:
         self.layout = Layout()
         self.tokens = 0
         self._branches = {"conditional", *branches}
-        self._groups = family.groups(list(layers))
         self._known: list[TextInputs] = []
         # Of passes whose timesteps are compared at the end: the call of the scheduler, the
         # timesteps (B), and their relative error.
@@ -138,10 +140,18 @@ class Call:
         """The next call of the scheduler."""
         return self.schedule.moment(self.done)
 
-    def layer(self, name: str, grid: GridShape | None = None) -> Layer:
-        """Return the description of a layer, of a reference image's grid if it is given."""
-        group = self._groups.get(name, "")
-        return Layer(name, self.heads[name], grid or self.grids[name], group)
+    def described(self, layers: Mapping[str, Any]) -> dict[str, Layer]:
+        """Return the descriptions of layers of the model."""
+        groups = self.family.groups([*layers])
+        return {
+            name: Layer(
+                name,
+                heads_of(layer),
+                self.family.grid(name, self.latent),
+                groups.get(name, ""),
+            )
+            for name, layer in layers.items()
+        }
 
     def select(self, selection: tuple[Any, Any, Any]) -> Sites | None:
         """Return the sites of some layers, heads and steps; None for all.
@@ -153,7 +163,7 @@ class Call:
         if selection == (None, None, None):
             return None
         recording: Any = SimpleNamespace(
-            layers=[self.layer(name) for name in self.grids],
+            layers=[*self.layers.values()],
             timesteps=range(self.schedule.count),
             keep=AXES,
             share_of=None,

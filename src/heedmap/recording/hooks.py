@@ -51,6 +51,7 @@ class TraceHooks:
         # Of the present call: its self-attention layers with a processor of the trace.
         self._needed: Mapping[str, Any] = {}
         self._propagate: Observer | None = None
+        self._is_needed = self._self_editor is not None
         self._undo_call = ExitStack()
 
     def install(
@@ -89,10 +90,15 @@ class TraceHooks:
         self,
         propagating: Iterable[str],
         propagate: Observer,
+        needs_all: bool = False,
     ) -> None:
-        """Call `propagate` after these self-attention layers, and after those that edits change."""
+        """Call `propagate` after these self-attention layers, or after all of them.
+
+        Edits need all. What cannot be seen is then an error.
+        """
         names = [name for name in propagating if name in self.self_layers]
-        if self._self_editor is not None:
+        self._is_needed = needs_all or self._self_editor is not None
+        if self._is_needed:
             names = [*self.self_layers]
         self._needed = {name: self.self_layers[name] for name in names}
         self._propagate = propagate
@@ -122,7 +128,7 @@ class TraceHooks:
                 self.model_pass,
                 self._undo_call.callback,
                 self._self_editor,
-                needed=self._self_editor is not None,
+                needed=self._is_needed,
                 layout=SELF_ATTENTION,
             )
 

@@ -135,7 +135,7 @@ class Probe:
         if head < len(score) and float(score[head]) > self._highest:
             self._highest = float(score[head])
             site = ProbeSite(
-                layer=call.layer(name),
+                layer=call.layers[name],
                 head=head,
                 place=place,
                 probabilities=_array(after),

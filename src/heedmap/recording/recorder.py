@@ -1,9 +1,9 @@
 """The recorder: an observer that sums the attention of one call, and makes its recordings."""
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal
 
@@ -16,18 +16,23 @@ from heedmap.backends.joint import JointFamily
 from heedmap.backends.prompts import Encoding
 from heedmap.backends.skipping import skipping_tools
 from heedmap.backends.tap import RecordingProcessor
-from heedmap.errors import NothingRecordedError, TraceError, plural
+from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, plural
+from heedmap.io.places import Place, check_places, place_labels
+from heedmap.io.word_edits import Mask
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
-from heedmap.mathematics.events import AttentionEvent
+from heedmap.mathematics.events import SELF_ATTENTION, AttentionEvent, take
+from heedmap.mathematics.probabilities import index_tensor
 from heedmap.mathematics.rules import Site
-from heedmap.options import Axis, BranchName, GenerateOptions, ShareOf, Tokens
+from heedmap.options import Axis, BranchName, GenerateOptions, Share, ShareOf, Tokens
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
+    RunningMean,
     regrid,
 )
 from heedmap.recording.calls import Call
 from heedmap.recording.concepts import ConceptKeys, ConceptStreams
 from heedmap.recording.grouping import RecordSums, max_waiting
+from heedmap.recording.places import PlaceQueries, sums_of_queries
 from heedmap.recording.refining import (
     PROPAGATION_LAYERS,
     RefinedMaps,
@@ -46,6 +51,7 @@ class RecordingSpec:
     """A choice of axes, tokens, branches and so on to record, as `trace` describes them.
 
     Attributes:
+        masks: of each image those of the words among the places.
         weights_read: whether weights that are written in the prompts were read before.
     """
 
@@ -53,6 +59,9 @@ class RecordingSpec:
     tokens: Tokens = GenerateOptions.tokens
     branches: frozenset[BranchName] = frozenset({"conditional"})
     concepts: tuple[str, ...] = ()
+    places: tuple[Place, ...] = ()
+    masks: tuple[Mapping[str, Mask], ...] = ()
+    reads: bool = False
     share_of: ShareOf = GenerateOptions.share_of
     budget: bool = GenerateOptions.budget
     limit: int = GenerateOptions.limit
@@ -67,17 +76,37 @@ class RecordingSpec:
             "tokens": options.tokens,
             "branches": frozenset(options.branches),
             "concepts": checked_concepts(options.concepts),
+            "places": check_places(options.places),
+            "reads": options.reads,
             "share_of": options.share_of,
             "budget": options.budget,
             "limit": options.limit,
         }
         return cls(**{**values, **more})
 
+    def places_of(self, image: int) -> list[Place]:
+        """Return the places of an image, with the masks of words."""
+        masks = self.masks[image] if self.masks else {}
+        return [
+            masks[place] if isinstance(place, str) else place for place in self.places
+        ]
 
-RecordName = BranchName | Literal["concepts", "outputs"] | int
+
+RecordName = (
+    BranchName
+    | Literal["concepts", "outputs", "places", "reads"]
+    | int
+    | tuple[Literal["places"], int]
+)
 """The records of a call: one for each branch of a guided run, one for the concepts, and one for the
 similarities of outputs of two or more concepts, where attention is joint; by its number one for
-each reference image, whose positions read the prompt as the image's do."""
+each reference image, whose positions read the prompt as the image's do; one for the attention of
+places to the image, and one for that to each reference image; one for that of words to it."""
+_OTHER_RECORDS: tuple[RecordName, ...] = ("outputs", "places", "reads")
+
+
+def _is_of_places(name: RecordName) -> bool:
+    return name == "places" or isinstance(name, tuple)
 
 
 @dataclass(eq=False)
@@ -88,7 +117,7 @@ class Record:
         tables: the words of each image.
         sums: the sums of the probabilities.
         latent: (h, w) of the image's latent, or of a reference image's.
-        grid: that of a reference image in all layers; None of the image.
+        layers: those that are recorded, by name.
         current: the sums of the maps that are asked for during the run; None without these.
         block: that of the model's batch which is recorded in this pass; None if none is.
         is_recorded: whether a pass was recorded since the scheduler was last called.
@@ -100,7 +129,7 @@ class Record:
     tables: Sequence[TokenTable]
     sums: RecordSums
     latent: GridShape
-    grid: GridShape | None = None
+    layers: Mapping[str, Layer]
     current: RecordSums | None = None
     block: int | None = None
     is_recorded: bool = False
@@ -113,17 +142,13 @@ class Record:
         """All sums that a pass adds to."""
         return [self.sums] if self.current is None else [self.sums, self.current]
 
-    def incomplete(
-        self,
-        layers: Collection[str],
-        skippable: bool = False,
-    ) -> dict[str, list[int]]:
+    def incomplete(self, skippable: bool = False) -> dict[str, list[int]]:
         """Return, by layer, the steps at which it did not run exactly once in each pass.
 
         Where layers are skippable, a step at which a layer never ran is complete.
         """
         result: dict[str, list[int]] = {}
-        for name in layers:
+        for name in self.layers:
             for step, passes in self.passes.items():
                 ran = self.ran[name, step]
                 if ran != passes and (ran or not skippable):
@@ -153,7 +178,7 @@ class Recorder:
         call: Call,
         spec: RecordingSpec,
         layers: Mapping[str, Any],
-        self_layers: Iterable[str],
+        self_layers: Mapping[str, Any],
         map_tokens: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
         family = call.family
@@ -162,6 +187,15 @@ class Recorder:
         self._of_text = family.is_joint and spec.share_of == "text"
         self.skipping = skipping_tools(family.model, layers)
         self.propagating = _propagating(call, self_layers)
+        self._place_layers = call.layers
+        if not family.is_joint:
+            self._place_layers = call.described(self_layers)
+        self._places: PlaceQueries | None = None
+        if spec.places:
+            h, w = call.latent
+            side = family.cell_side
+            places = list(map(spec.places_of, range(call.images)))
+            self._places = PlaceQueries(places, (w * side, h * side))
         tables = _tables(call, spec)
         grid = next(map(coarsened, self.propagating.values()), None)
         self.records: dict[RecordName, Record] = {
@@ -174,6 +208,8 @@ class Recorder:
             grid = grid or middle_grid(grids) or max(grids)
             current = RecordSums(map_tokens, None, RefinedMaps(grid), self._of_text)
             self.records["conditional"].current = current
+        # By image the attention (K, K) of its tokens to each other.
+        self._text: defaultdict[int, RunningMean] = defaultdict(RunningMean)
         # Layers of the pass that ran, each with whether it attends to the text.
         self._waiting: list[tuple[AttentionEvent, bool]] = []
         self._bytes = 0  # of these
@@ -198,19 +234,26 @@ class Recorder:
         refined = None if grid is None else RefinedMaps(grid)
         if name == "outputs":  # an output has all heads
             keep.discard("head")
+        if name in _OTHER_RECORDS:
             refined = None
         latent = self.call.latent
-        reference = None
-        if isinstance(name, int):
-            reference = self.call.references[name]
+        layers = self.call.layers
+        reference = name
+        if _is_of_places(name):
+            layers = self._place_layers
+        if isinstance(name, tuple):
+            reference = name[1]
+        if isinstance(reference, int):
+            grid = self.call.references[reference]
+            layers = {one: replace(layers[one], grid=grid) for one in layers}
             side = self.call.family.latent_multiple
-            latent = (side * reference[0], side * reference[1])
+            latent = (side * grid[0], side * grid[1])
             refined = None
         # On the latent's grid layers would be resized twice.
         w, h = cells(latent)
         means = AttentionAccumulator(frozenset(keep), (h, w))
         sums = RecordSums(positions, means, refined, self._of_text)
-        return Record(tables, sums, latent, reference)
+        return Record(tables, sums, latent, layers)
 
     def _read_concepts(self, layers: Mapping[str, Any]) -> None:
         family = self.call.family
@@ -229,19 +272,17 @@ class Recorder:
     @property
     def nbytes(self) -> int:
         """The number of bytes that it keeps when the call is over."""
-        call = self.call
         size = 0
         for record in self.records.values():
             sums = record.sums.sums
             assert sums is not None
             by_layer = "layer" in sums.keep
             of_layer: list[int] = []
-            for name, heads in call.heads.items():
-                grid = sums.mean_grid
-                if by_layer:
-                    grid = record.grid or call.grids[name]
-                of_layer.append(math.prod(grid) * (heads if "head" in sums.keep else 1))
-            steps = call.schedule.count if "step" in sums.keep else 1
+            for layer in record.layers.values():
+                grid = layer.grid if by_layer else sums.mean_grid
+                heads = layer.heads if "head" in sums.keep else 1
+                of_layer.append(math.prod(grid) * heads)
+            steps = self.call.schedule.count if "step" in sums.keep else 1
             tokens = sum(map(len, record.sums.tokens.values()))
             layers = sum(of_layer) if by_layer else max(of_layer)
             size += 4 * layers * steps * tokens
@@ -264,6 +305,11 @@ class Recorder:
             TraceError: if the model ran before in this step, and that is not known of the pipeline.
         """
         call = self.call
+        if "reads" in self.records and call.layout.keys is not None:
+            raise ArgumentError(
+                f"the words of {type(call.family.pipe).__name__} attend apart from the image and "
+                "do not read it: leave reads out"
+            )
         step = call.moment.step
         repeats = repeats or call.family.has_quirk("repeats_passes")
         passes = call.schedule.steps.count(step)
@@ -314,23 +360,73 @@ class Recorder:
                 self._add_layer(event)
             if event.layer in self.propagating:
                 self._propagate(event)
+            self._add_places(event)
 
     def _add_layer(self, event: AttentionEvent) -> None:
         for name, record in self.records.items():
-            if record.block is None or name == "outputs":
+            if (
+                record.block is None
+                or name in _OTHER_RECORDS
+                or isinstance(name, tuple)
+            ):
                 continue
             first = record.block * self.call.images
             if name != "concepts":
                 record.ran[event.layer, event.site.step] += 1
                 part = event
-                if record.grid is not None:
-                    part = event.of_reference(int(name), record.grid)
+                if isinstance(name, int):
+                    part = event.of_reference(name, record.layers[event.layer].grid)
                 for sums in record.all_sums:
                     for image in sums.tokens:
                         sums.add(image, part, first + image)
             elif self._concept_keys is not None:
                 p = self._concept_keys.probabilities(event, first)
                 self._add_parts(record, event.site, p)
+        self._add_reads(event)
+
+    def _add_reads(self, event: AttentionEvent) -> None:
+        """Add the attention of the tokens of each image's text to the image, and to each other."""
+        record = self.records.get("reads")
+        if record is None or record.block is None:
+            return
+        first = record.block * self.call.images
+        passes = record.sums.passes
+        of_image: list[Tensor] = []
+        for image, tokens in record.sums.tokens.items():
+            row = event.of_text().row(first + image, values=False)
+            queries = index_tensor(tuple(tokens), row.query.device)
+            identity = torch.eye(len(tokens), device=queries.device)
+            p = sums_of_queries(row, queries, identity)
+            layout = event.layout.row(first + image)
+            of_image.append(take(p, layout.position_keys))
+            of_text = take(take(p, layout.tokens), queries).mean(dim=0).mT
+            self._text[image].merge(of_text / passes, 1 / passes)
+        self._add_parts(record, event.site, of_image)
+
+    def _add_places(self, event: AttentionEvent) -> None:
+        """Add the attention of the places of each image in a layer of the image's attention."""
+        places = self._places
+        layer = self._place_layers.get(event.layer)
+        if places is None or layer is None or self.records["places"].block is None:
+            return
+        images = range(self.call.images)
+        first = self.records["places"].block * len(images)
+        _check_positions(event, layer.grid, first + len(images))
+        parts = [
+            places.probabilities(event, image, first + image, layer.grid)
+            for image in images
+        ]
+        for name in filter(_is_of_places, self.records):
+            record = self.records[name]
+            of_keys: list[Tensor] = []
+            for row, p in enumerate(parts, first):
+                layout = event.layout.row(row)
+                keys = layout.position_keys
+                if isinstance(name, tuple):
+                    keys = layout.references[name[1]]
+                of_keys.append(take(p, keys))
+            site = replace(event.site, grid=record.layers[event.layer].grid)
+            self._add_parts(record, site, of_keys)
 
     def record_concepts(
         self,
@@ -363,9 +459,9 @@ class Recorder:
         for image, p in enumerate(parts):
             record.sums.add_probabilities(image, site, p)
 
-    def propagate(self, event: AttentionEvent) -> None:
-        """Propagate the maps so far along a self-attention layer that has just run."""
-        if event.layer in self.propagating:
+    def observe_image(self, event: AttentionEvent) -> None:
+        """Propagate maps, and add the attention of places, in a self-attention layer."""
+        if event.layer in self.propagating or self._places is not None:
             self._wait(event, False)
 
     def _propagate(self, event: AttentionEvent) -> None:
@@ -438,8 +534,9 @@ class Recorder:
 
     def check(self, name: RecordName) -> None:
         """Raise a TraceError unless every layer was recorded at every step that ran."""
-        layers = self.call.heads
-        odd = self.records[name].incomplete(layers, bool(self.skipping))
+        record = self.records[name]
+        layers = record.layers
+        odd = record.incomplete(bool(self.skipping))
         if odd:
             layer, steps = next(iter(odd.items()))
             raise TraceError(
@@ -451,7 +548,6 @@ class Recorder:
 
     def omissions(self) -> Iterator[str]:
         """Yield a warning if no pass read the prompt, or a branch skipped layers, at some steps."""
-        layers = self.call.heads
         steps = {*self.call.schedule.steps[: self.call.done]}
         for name in ("conditional", "negative"):
             record = self.records.get(name)
@@ -463,11 +559,12 @@ class Recorder:
                     f"the model read the prompt at {len(record.passes)} of {len(steps)} steps: the "
                     "maps are means over these"
                 )
-            skipped = record.incomplete(layers) if self.skipping else {}
+            skipped = record.incomplete() if self.skipping else {}
             if skipped:
                 count = len({*chain(*skipped.values())})
                 yield (
-                    f"{' and '.join(self.skipping)} skipped {len(skipped)} of {len(layers)} "
+                    f"{' and '.join(self.skipping)} skipped {len(skipped)} of "
+                    f"{len(record.layers)} "
                     f"layers of the {name} branch at {count} of {len(record.passes)} steps: the "
                     "map of each layer is its mean over the steps at which it ran"
                 )
@@ -498,6 +595,11 @@ class Recorder:
         outputs: tuple[np.ndarray, ...] = ()
         if similar is not None and similar.ran:
             outputs = self.recording("outputs", image).arrays
+        share_of: Share | None = self._spec.share_of if call.family.is_joint else None
+        if _is_of_places(name):
+            share_of = "places"
+        elif name == "reads":
+            share_of = "reads"
         return Recording(
             layers=layers,
             arrays=tuple(arrays),
@@ -508,8 +610,18 @@ class Recorder:
             latent=record.latent,
             size=(w * side, h * side),
             refined=None if refined is None else refined.value(image),
-            share_of=self._spec.share_of if call.family.is_joint else None,
+            share_of=share_of,
             outputs=outputs,
+        )
+
+    def text_recording(self, image: int) -> Recording:
+        """Return the attention of an image's tokens to each other, as `TextAttention` has it."""
+        values = self._text[image].value().cpu().numpy()
+        return replace(
+            self.recording("reads", image),
+            layers=(Layer(AVERAGED, 1, (1, len(values))),),
+            arrays=(values[None, None],),
+            keep=frozenset(),
         )
 
     def _means(
@@ -518,7 +630,6 @@ class Recorder:
         image: int,
     ) -> tuple[tuple[Layer, ...], list[np.ndarray]]:
         """Return the layers of an image's recording, and their means as arrays."""
-        call = self.call
         keep = self._spec.keep
         sums = record.sums.sums
         assert sums is not None
@@ -526,12 +637,12 @@ class Recorder:
         names = [""]
         if "layer" in sums.keep:
             ran = {layer for layer, _ in record.ran}
-            names = [layer for layer in call.heads if layer in ran]
+            names = [layer for layer in record.layers if layer in ran]
         tensors: list[Tensor] = []
         for layer in names:
             means = sums.mean(image, layer, steps)
             if layer and "layer" not in keep:
-                grid = record.grid or call.grids[layer]
+                grid = record.layers[layer].grid
                 flat = regrid(means.flatten(0, 1), grid, sums.mean_grid)
                 means = flat.unflatten(0, means.shape[:2])
             tensors.append(means)
@@ -543,9 +654,9 @@ class Recorder:
                     "the latents do: load the model with dtype 'float32' if it overflows"
                 )
         if "layer" in keep:
-            return tuple(call.layer(name, record.grid) for name in names), arrays
+            return tuple(record.layers[name] for name in names), arrays
         mean = np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]
-        heads = max(call.heads.values())
+        heads = max(layer.heads for layer in record.layers.values())
         return (Layer(AVERAGED, heads, sums.mean_grid),), [mean]
 
 
@@ -556,6 +667,8 @@ def _tables(call: Call, spec: RecordingSpec) -> dict[RecordName, Sequence[TokenT
     tables: dict[RecordName, Sequence[TokenTable]] = {}
     if "conditional" in spec.branches:
         tables["conditional"] = encoding.conditional.tables
+        if spec.reads:
+            tables["reads"] = encoding.conditional.tables
         if call.family.maps_references:
             for number in range(len(call.references)):
                 tables[number] = encoding.conditional.tables
@@ -567,6 +680,12 @@ def _tables(call: Call, spec: RecordingSpec) -> dict[RecordName, Sequence[TokenT
                 f"{call.family.guidance_off:g}, or leave it out"
             )
         tables["negative"] = encoding.negative.tables
+    if spec.places:
+        labels = place_labels(spec.places)
+        tables["places"] = [TokenTable.of_texts(labels, " · ")] * call.images
+        if call.family.maps_references:
+            for number in range(len(call.references)):
+                tables["places", number] = tables["places"]
     if encoding.concepts:
         tables["concepts"] = [TokenTable.of_texts(spec.concepts)] * call.images
         if call.family.is_joint and len(spec.concepts) > 1:
@@ -574,7 +693,19 @@ def _tables(call: Call, spec: RecordingSpec) -> dict[RecordName, Sequence[TokenT
     return tables
 
 
-def _propagating(call: Call, self_layers: Iterable[str]) -> dict[str, GridShape]:
+def _check_positions(event: AttentionEvent, grid: GridShape, rows: int) -> None:
+    """Raise a TraceError unless a layer attends from all of the image to all of it."""
+    count, _, queries, _ = event.query.shape
+    is_whole = queries == event.key.shape[2] == math.prod(grid)
+    if event.layout is SELF_ATTENTION and not (is_whole and count >= rows):
+        raise TraceError(
+            f"{event.layer} attends from {queries} to {event.key.shape[2]} positions in {count} "
+            f"rows of the batch, and its grid is {grid[0]}×{grid[1]}: expected all positions of "
+            "each image; leave places out, or remove what merges tokens or shares self-attention"
+        )
+
+
+def _propagating(call: Call, self_layers: Collection[str]) -> dict[str, GridShape]:
     """Return the layers along which maps are propagated, with their grids."""
     family = call.family
     if family.is_joint:

@@ -42,12 +42,21 @@ from heedmap.errors import (
 from heedmap.maps.budgets import Budget
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
+from heedmap.maps.text_attention import TextAttention
 from heedmap.mathematics.events import (
     CROSS_ATTENTION,
     AttentionEvent,
 )
 from heedmap.mathematics.rules import Rule
-from heedmap.options import AXES, BranchName, GenerateOptions, Keep, ShareOf, Tokens
+from heedmap.options import (
+    AXES,
+    BranchName,
+    GenerateOptions,
+    Keep,
+    Places,
+    ShareOf,
+    Tokens,
+)
 from heedmap.recording.budget import BudgetRecorder
 from heedmap.recording.calls import Call
 from heedmap.recording.controller import AttentionController, Steering
@@ -75,6 +84,8 @@ def trace(
     tokens: Tokens = GenerateOptions.tokens,
     branches: Iterable[BranchName] = GenerateOptions.branches,
     concepts: Sequence[str] = GenerateOptions.concepts,
+    places: Places = GenerateOptions.places,
+    reads: bool = GenerateOptions.reads,
     prompts: str | Sequence[str] | None = None,
     share_of: ShareOf = GenerateOptions.share_of,
     budget: bool = GenerateOptions.budget,
@@ -100,6 +111,9 @@ def trace(
         branches: the branches of a guided run to record: "conditional", "negative", or both.
         concepts: words and phrases to look for in each image, by the image's own queries, whether
             or not its prompt has them (`Trace.concept_maps`).
+        places: pixels, boxes and masks, as in `generate`: what they read of the image
+            (`Trace.place_maps`). The mask of a word is not known here.
+        reads: as in `generate` (`HeatMaps.reads`, `Trace.text_attention`).
         prompts: if you call the pipeline with `prompt_embeds`: the texts they were encoded from.
             Without them, maps are labelled by token position.
         share_of: as in `generate`.
@@ -111,13 +125,13 @@ def trace(
             `(word:1.5)`, are not read here: pass `Reweight`.
 
     Returns:
-        A context manager. `maps`, `negative_maps`, `concept_maps`, the `recordings` of each and
-        `steps` can be read during and after the `with` block; and of reference images, such as
-        Flux Kontext's, `reference_maps`.
+        A context manager. `maps`, `negative_maps`, `concept_maps`, `place_maps`, the `recordings`
+        of each and `steps` can be read during and after the `with` block; and of reference images,
+        such as Flux Kontext's, `reference_maps`.
 
     Raises:
         ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known, or a
-            concept is none.
+            concept or a place is none, or cannot be recorded.
         ModelError: if the model has no text cross-attention.
     """
     options = GenerateOptions(
@@ -125,6 +139,8 @@ def trace(
         tokens=tokens,
         branches=branches,
         concepts=concepts,
+        places=places,
+        reads=reads,
         share_of=share_of,
         budget=budget,
         limit=limit,
@@ -242,6 +258,7 @@ class Trace:
         self._family = registry.check_served(pipe)
         if spec.concepts and self._family.concepts_refusal:
             raise ArgumentError(self._family.concepts_refusal)
+        self._check_places(spec)
         self._spec = spec
         self._edits = edits
         self._steered = steered
@@ -276,6 +293,28 @@ class Trace:
         self._budgets: dict[Recorder, BudgetRecorder] = {}
         self._open = False
 
+    def _check_places(self, spec: RecordingSpec) -> None:
+        """Raise an ArgumentError if the attention of places or words cannot be recorded."""
+        family = self._family
+        if spec.places and not (family.is_joint or family.image_layers()):
+            raise ArgumentError(
+                f"{type(self._pipe).__name__} has no attention of the image to itself with "
+                "probabilities (that of Sana is linear), so that places have no maps: leave "
+                "places out"
+            )
+        if spec.reads and not family.is_joint:
+            raise ArgumentError(
+                f"the words of {type(self._pipe).__name__} read nothing in its layers, where the "
+                "image attends to them: leave reads out, or take a model whose text and image "
+                "share one softmax (as 'joint')"
+            )
+        words = [place for place in spec.places if isinstance(place, str)]
+        if words and not spec.masks:
+            raise ArgumentError(
+                f"the mask of {quoted(words[0])} is known only when the image is drawn: pass that "
+                "of an earlier run, as places=[run.maps['house'].mask()], or call hm.generate"
+            )
+
     # --- what was recorded ---
 
     @property
@@ -294,9 +333,28 @@ class Trace:
         return self._recordings("concepts")
 
     @property
+    def place_recordings(self) -> tuple[Recording, ...]:
+        """The recordings of what places read of the image."""
+        return self._recordings("places")
+
+    @property
     def maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of each image."""
-        return tuple(map(HeatMaps, self.recordings))
+        maps = map(HeatMaps, self.recordings)
+        if not self._spec.reads:
+            return tuple(maps)
+        pairs = zip(maps, self._recordings("reads"), strict=True)
+        return tuple(replace(one, reading=reading) for one, reading in pairs)
+
+    @property
+    def text_attention(self) -> tuple[TextAttention, ...]:
+        """The attention of the tokens of the prompt to each other, of each image."""
+        self._recordings("reads")
+        return tuple(
+            TextAttention(recorder.text_recording(image))
+            for recorder in self._done()
+            for image in range(recorder.call.images)
+        )
 
     @property
     def negative_maps(self) -> tuple[HeatMaps, ...]:
@@ -309,13 +367,28 @@ class Trace:
         return tuple(map(HeatMaps, self.concept_recordings))
 
     @property
+    def place_maps(self) -> tuple[HeatMaps, ...]:
+        """The heat maps of what places read of the image, each one word, of each image."""
+        return tuple(map(HeatMaps, self.place_recordings))
+
+    @property
     def reference_recordings(self) -> tuple[tuple[Recording, ...], ...]:
         """The recordings of the reference images of each image."""
+        return self._of_references(int)
+
+    @property
+    def reference_place_recordings(self) -> tuple[tuple[Recording, ...], ...]:
+        """The recordings of what places read of the reference images of each image."""
+        return self._of_references(tuple)
+
+    def _of_references(self, kind: type) -> tuple[tuple[Recording, ...], ...]:
         images: list[tuple[Recording, ...]] = []
         for recorder in self._done():
-            numbers = [name for name in recorder.records if isinstance(name, int)]
+            names: list[Any] = [
+                name for name in recorder.records if isinstance(name, kind)
+            ]
             for image in range(recorder.call.images):
-                parts = [recorder.recording(number, image) for number in numbers]
+                parts = [recorder.recording(name, image) for name in names]
                 images.append(tuple(parts))
         return tuple(images)
 
@@ -355,9 +428,14 @@ class Trace:
         if name not in done[-1].records:
             what = f"the {name} prompt was"
             option = f"branches={{'{name}'}}"
-            if name == "concepts":
-                what = "concepts were"
-                option = "concepts=['sky']"
+            options = {
+                "concepts": "concepts=['sky']",
+                "places": "places=[(40, 80)]",
+                "reads": "reads=True",
+            }
+            if name in options:
+                what = f"{name} were"
+                option = options[name]
             raise NothingRecordedError(f"{what} not recorded: pass {option}")
         return tuple(
             recorder.recording(name, image)
@@ -613,7 +691,11 @@ class Trace:
         if self._probe is not None:
             of_call.append(partial(self._probe.record, recorder))
         self._observers_of_call = [*of_call, *self._observers]
-        hooks.install_self_attention(recorder.propagating, self._propagate)
+        hooks.install_self_attention(
+            recorder.propagating,
+            self._observe_image,
+            needs_all=bool(self._spec.places) and not self._family.is_joint,
+        )
         return call
 
     def _check_text(self, encoding: Encoding) -> None:
@@ -661,9 +743,9 @@ class Trace:
             observer(event)
 
     @torch.no_grad()
-    def _propagate(self, event: AttentionEvent) -> None:
-        """Propagate maps along a self-attention layer that has just run."""
-        self._recorders[-1].propagate(event)
+    def _observe_image(self, event: AttentionEvent) -> None:
+        """Give the recorder the event of a self-attention layer that has just run."""
+        self._recorders[-1].observe_image(event)
 
     @tap.uncompiled
     def _after_block(

@@ -45,6 +45,7 @@ from heedmap.maps.heatmaps import (
     scale_name,
 )
 from heedmap.maps.recordings import Recording
+from heedmap.maps.text_attention import TextAttention
 from heedmap.options import SHARES, Axis, Share
 from heedmap.page import pages
 from heedmap.results import Result, json_part
@@ -56,8 +57,19 @@ if TYPE_CHECKING:
 
 _NEGATIVE = "negative.safetensors"
 _CONCEPTS = "concepts.safetensors"
+_PLACES = "places.safetensors"
+_READS = "reads.safetensors"
+_TEXT = "text.safetensors"
 _INPUT = "input.png"
 _BUDGET = "budget.safetensors"
+
+
+_TITLES = {
+    "concept": "concepts",
+    "place": "what places read",
+    "read": "what words read",
+}
+"""The titles of the figures of these kinds of maps."""
 
 
 class StepsFile(Struct, frozen=True):
@@ -81,10 +93,13 @@ class ReferenceImage:
 
     Attributes:
         maps: its heat maps: where its own positions read each word of the prompt.
+        places: the heat maps of what places of the image that was generated read of it, each one
+            word; None without places.
         image: the image at the size of its positions; None where it is not known.
     """
 
     maps: HeatMaps
+    places: HeatMaps | None = None
 
     @property
     def image(self) -> Image.Image | None:
@@ -101,8 +116,10 @@ class Run(Result):
     page), `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and
     `negative.safetensors`, `budget.safetensors`), `steps.png` (the images of the steps, row by row,
     if they were kept), `run.json`; of concepts `concepts.safetensors`, `concepts.png` and
-    `words/concept-<number>-<concept>.png`; and of each reference image
-    `reference-<number>.safetensors`, `reference-<number>.png` and `reference-<number>-sheet.png`.
+    `words/concept-<number>-<concept>.png`; of places the same, as `places` and `place`; and of each
+    reference image `reference-<number>.safetensors`, `reference-<number>.png`,
+    `reference-<number>-sheet.png` and, with places, `reference-<number>-places.safetensors`; of
+    what words read `reads.safetensors` and `reads.png`, `text.safetensors` and `text.png`.
 
     Attributes:
         image: the image, as the pipeline returned it.
@@ -117,6 +134,10 @@ class Run(Result):
         input_image: the image of yours that was edited, as the model saw it; None of other runs.
         references: the reference images (`run.references[0].maps["hat"]`).
         attention_budget: the shares of all attention, as `budget`; None where it was not recorded.
+        places: the heat maps of what places read of the image, each one word, in the order of
+            `settings.places`: `run.places[0].overlay()`; None without places.
+        text_attention: the attention of the prompt's tokens to each other (`.values`, `.figure()`);
+            None without `reads`.
     """
 
     image: Image.Image
@@ -128,6 +149,8 @@ class Run(Result):
     input_image: Image.Image | None = None
     references: tuple[ReferenceImage, ...] = ()
     attention_budget: Budget | None = None
+    places: HeatMaps | None = None
+    text_attention: TextAttention | None = None
 
     @property
     def budget(self) -> Budget:
@@ -260,18 +283,29 @@ class Run(Result):
             parts["sheet.png"] = plots.render(figure)
             for word, image in zip(self.maps.words, images, strict=False):
                 parts[word_file(word)] = image
-        if self.concepts is not None:
-            parts[_CONCEPTS] = self.concepts.recording
-        if overlays and self.concepts is not None:
-            title = f"{settings.prompt} · concepts"
-            figure, images = self.concepts.figure_and_overlays(title=title)
-            parts["concepts.png"] = plots.render(figure)
-            for word, image in zip(self.concepts.words, images, strict=False):
-                parts[word_file(word, "concept-")] = image
+        others = {"concept": self.concepts, "place": self.places}
+        if self.text_attention is not None:
+            others["read"] = self.maps.reads
+            parts[_TEXT] = self.text_attention.recording
+        if self.text_attention is not None and overlays:
+            parts["text.png"] = plots.render(self.text_attention.figure())
+        for kind, maps in others.items():
+            if maps is None:
+                continue
+            parts[f"{kind}s.safetensors"] = maps.recording
+            if not overlays:
+                continue
+            title = f"{settings.prompt} · {_TITLES[kind]}"
+            figure, images = maps.figure_and_overlays(title=title)
+            parts[f"{kind}s.png"] = plots.render(figure)
+            for word, image in zip(maps.words, images, strict=False):
+                parts[word_file(word, f"{kind}-")] = image
         for number, reference in enumerate(self.references):
             name = f"reference-{number}"
             parts[f"{name}.safetensors"] = reference.maps.recording
             parts[f"{name}.png"] = reference.image
+            if reference.places is not None:
+                parts[f"{name}-{_PLACES}"] = reference.places.recording
             if overlays:
                 parts[f"{name}-sheet.png"] = reference.maps.sheet()
         count = steps and StepsFile(len(steps.frames), steps.size, steps.shows)
@@ -298,11 +332,13 @@ class Run(Result):
                 f"{folder}: its image, maps and settings belong to different runs; make it again"
             )
 
-        def maps_of(name: str) -> HeatMaps | None:
+        def maps_of(name: str, picture: Image.Image | None = image) -> HeatMaps | None:
             if name in file.files:
-                return HeatMaps(Recording.load(folder / name), image)
+                return HeatMaps(Recording.load(folder / name), picture)
             return None
 
+        reads = maps_of(_READS)
+        text = maps_of(_TEXT)
         steps = input_image = budget = None
         if _BUDGET in file.files:
             budget = Budget(Recording.load(folder / _BUDGET))
@@ -324,10 +360,13 @@ class Run(Result):
             picture = None
             if f"{name}.png" in file.files:
                 picture = reading.read_image(folder / f"{name}.png", size=read.size)
-            references.append(ReferenceImage(HeatMaps(read, picture)))
+            places = maps_of(f"{name}-{_PLACES}", picture)
+            references.append(ReferenceImage(HeatMaps(read, picture), places))
         return cls(
             image,
-            HeatMaps(recording, image),
+            HeatMaps(
+                recording, image, reading=None if reads is None else reads.recording
+            ),
             settings,
             maps_of(_NEGATIVE),
             steps,
@@ -335,6 +374,8 @@ class Run(Result):
             input_image,
             tuple(references),
             budget,
+            maps_of(_PLACES),
+            None if text is None else TextAttention(text.recording),
         )
 
 
@@ -348,7 +389,7 @@ def _why_no_run(folder: Path) -> str:
 
 
 def word_file(word: Word, prefix: str = "") -> str:
-    """Return the name of a word's overlay in a run's folder; concepts have a prefix, "concept-"."""
+    """Return the name of a word's overlay in a run's folder; concepts and places have a prefix."""
     return f"words/{prefix}{word.number}-{slug(word.text, 40)}.png"
 
 

@@ -26,6 +26,7 @@ from heedmap.backends.registry import check_names
 from heedmap.checks import check_int, check_one_of, check_prompt, check_text
 from heedmap.errors import ArgumentError, HeedmapError, quoted
 from heedmap.io import reading
+from heedmap.io.places import check_places
 from heedmap.io.schemas import MAX_WHOLE, to_json
 from heedmap.options import GenerateOptions
 from heedmap.parsing import parse_value
@@ -247,6 +248,7 @@ class _Checker:
             options = self._options(job.model, job.shape)
         parsed = parse_weights(prompt)
         checked_concepts(options.concepts)
+        check_places(options.places)
         if parsed.spans:
             table = prompt_table(pipe, parsed.text, options.arguments)
             token_weights(parsed.spans, table)

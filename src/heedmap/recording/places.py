@@ -1,0 +1,142 @@
+"""The attention of some queries, of places of the image or of words, to all keys."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from heedmap.backends.base import GridShape
+from heedmap.errors import ArgumentError
+from heedmap.io.places import Place, place_label
+from heedmap.io.word_edits import Mask
+from heedmap.maps.masks import region_coverage
+from heedmap.mathematics.events import AttentionEvent, RowAttention, take
+from heedmap.mathematics.rules import cells_inside
+from heedmap.recording.accumulation import max_together
+
+
+class PlaceQueries:
+    """The queries of the places of each image, and their mean attention.
+
+    Only these queries are multiplied with the keys, a part of them at a time.
+
+    Args:
+        places: those of each image, without words.
+        size: (width, height) of the image in pixels.
+
+    Raises:
+        ArgumentError: if a place does not lie in the image.
+    """
+
+    def __init__(
+        self, places: Sequence[Sequence[Place]], size: tuple[int, int]
+    ) -> None:
+        self._size = size
+        self._regions = [[_region(place, size) for place in image] for image in places]
+        # By image and grid: the positions of all places, and the part (K, n) of each in the means.
+        self._known: dict[tuple[int, GridShape], tuple[Tensor, Tensor]] = {}
+
+    @torch.no_grad()
+    def probabilities(
+        self,
+        event: AttentionEvent,
+        image: int,
+        number: int,
+        grid: GridShape,
+    ) -> Tensor:
+        """Return the mean probabilities (H, N, K) of an image's K places, float32.
+
+        They are shares of the softmax over all N keys of the layer, with its edits.
+
+        Args:
+            event: the attention of a layer.
+            image: the number of the image.
+            number: that of its row in the batch.
+            grid: (h, w) of the layer.
+        """
+        row = event.row(number, values=False)
+        positions, parts = self._positions(image, grid, row.query.device)
+        factors = None
+        if (
+            number in event.edited
+        ):  # of the image's share, which its keys divide as before
+            before, after = event.edited[number].pair()
+            factors = after[..., -1:] / before[..., -1:]
+        return sums_of_queries(row, positions, parts, factors)
+
+    def _positions(
+        self,
+        image: int,
+        grid: GridShape,
+        device: torch.device,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the positions (n,) of an image's places on a grid, and their parts (K, n)."""
+        key = image, grid
+        if key not in self._known:
+            cells = [self._cells(region, grid) for region in self._regions[image]]
+            parts = [torch.full((1, len(some)), 1 / len(some)) for some in cells]
+            known = torch.cat(cells).to(device), torch.block_diag(*parts).to(device)
+            self._known[key] = known
+        return self._known[key]
+
+    def _cells(self, region: tuple[int, int] | Tensor, grid: GridShape) -> Tensor:
+        """Return the positions (n,) of a region on a grid."""
+        if isinstance(region, Tensor):
+            return cells_inside(region, grid).nonzero().flatten()
+        h, w = grid
+        width, height = self._size
+        x, y = region
+        column = (2 * x + 1) * w // (2 * width)
+        line = (2 * y + 1) * h // (2 * height)
+        return torch.tensor([line * w + column])
+
+
+def _region(place: Place, size: tuple[int, int]) -> tuple[int, int] | Tensor:
+    """Return a pixel, or the part (H, W) of each pixel that is inside of a box or mask."""
+    width, height = size
+    if isinstance(place, Mask) or len(place) == 4:
+        coverage = region_coverage(place, width, height, "a place")  # pyright: ignore
+        return torch.from_numpy(coverage)
+    x, y = map(int, place)
+    if x >= width or y >= height:
+        raise ArgumentError(
+            f"the place {place_label(place)} does not lie in the image of {width}×{height} "
+            f"pixels: expected 0 ≤ x < {width} and 0 ≤ y < {height}"
+        )
+    return x, y
+
+
+def sums_of_queries(
+    row: RowAttention,
+    queries: Tensor,
+    parts: Tensor,
+    factors: Tensor | None = None,
+) -> Tensor:
+    """Return sums (H, N, K) of the probabilities of n queries to all N keys, float32.
+
+    Args:
+        row: the attention of Q queries.
+        queries: the numbers (n,) of some of them.
+        parts: the part (K, n) that each has in the sums.
+        factors: (H, Q, 1) of the probabilities of each.
+    """
+    heads, keys, _ = row.keys.shape
+    device = queries.device
+    size = max(1, max_together(device.type) // (heads * keys))
+    total = torch.zeros(heads, len(parts), keys, device=device)
+    for start in range(0, len(queries), size):
+        some = queries[start : start + size]
+        visible = row.visible
+        part = RowAttention(
+            query=take(row.query, some),
+            keys=row.keys,
+            scale=row.scale,
+            visible=None if visible is None else take(visible, some),
+        )
+        p = part.probabilities()
+        if factors is not None:
+            p = p * take(factors, some)
+        # Autocast would use half precision here.
+        with torch.autocast(device.type, enabled=False):
+            total += parts[:, start : start + size] @ p
+    return total.mT
