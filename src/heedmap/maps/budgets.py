@@ -130,9 +130,8 @@ class Budget:
     def _means(self, by: Axes) -> list[tuple[Row, np.ndarray]]:
         """Return the beginning of each row, and the means (N + 1) there."""
         recording = self.recording
-        if by is None:
-            by = [axis for axis in AXES if axis in recording.keep][:1]
-        axes = check_subset("by", by, AXES)
+        recorded = [axis for axis in AXES if axis in recording.keep]
+        axes = check_subset("by", recorded[:1] if by is None else by, AXES)
         for axis in axes:
             Selection(recording).check_kept(axis)
         averaged = tuple(
