@@ -77,6 +77,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "word": parsing.parse_word,
     "words": parsing.parse_names,
     "at": parsing.parse_pixel,
+    "places": each_line(parsing.parse_place),
     "edits": each_line(lambda line: hm.Confine(*parsing.parse_box(line))),
     "weights": each_line(parsing.parse_word_weights, parsing.by_word),
 }
@@ -90,6 +91,7 @@ HELP = {
     **{name: one.metadata["help"] for name, one in OPTIONS.items()},
     "seed": "Seed of the noise. Default: random.",
     "seeds": "As 7, 8. Default: one at random.",
+    "places": "What they read of the image. One on each line: 40,72, a box, or a word.",
     "edits": "One on each line, as cat=LEFT,TOP,RIGHT,BOTTOM.",
     "weights": "One word on each line, as red=-2:3:6 or red=0,1,3.",
     "words": "For example: house, tree. Default: the content words of all results.",
@@ -269,6 +271,7 @@ class App:
             with gr.Accordion("More", open=False):
                 form.sampling(self._axes)
                 form.text("edits")
+                form.text("places")
             labels = [text for text, _ in PROMPTS]
             gr.Examples(PROMPTS, [prompt, seed], example_labels=labels)
 

@@ -219,6 +219,7 @@ def _page(
                     link(reference.maps.sheet(), "webp", quality=80)
                     for reference in run.references
                 ],
+                "places": [] if run.places is None else places_data(run.places),
                 **picture_data(run.image, share // 2),
                 **run_summary(run),
             }
@@ -258,6 +259,16 @@ def _recordings(run: "Run") -> dict[str, Recording]:
             if (other.layers, other.timesteps) == (first.layers, first.timesteps):
                 recordings[name] = other
     return recordings
+
+
+def places_data(places: HeatMaps) -> list[dict[str, str]]:
+    """Return the label of each place, and its overlay as a data URL."""
+    items: list[dict[str, str]] = []
+    for word in places.words:
+        overlay = places.at(word.number).overlay()
+        picture = link(overlay, "webp", quality=80)
+        items.append({"label": word.text, "picture": picture})
+    return items
 
 
 def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:

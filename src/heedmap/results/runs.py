@@ -191,6 +191,31 @@ class Run(Result):
                 )
         return figure, images
 
+    def places_figure(self) -> "Figure":
+        """Draw the image with its places, then an overlay of each: what it reads of the image.
+
+        Pixels and boxes are outlined. Each overlay has a scale of its own.
+
+        Raises:
+            NothingRecordedError: if the run was generated without places.
+        """
+        if self.places is None:
+            raise NothingRecordedError(
+                "no place was recorded: pass places=[(40, 80)] (--place 40,80)"
+            )
+        title = f"{self.settings.prompt} · {_TITLES['place']}"
+        figure, _ = self.places.figure_and_overlays(title=title, scale="word")
+        width = self.image.width
+        for word, place in zip(self.places.words, self.settings.places, strict=True):
+            box = place
+            if isinstance(place, tuple) and len(place) == 2:
+                x, y = place
+                side = max(1.0, width / 40)
+                box = (x - side, y - side, x + side, y + side)
+            if isinstance(box, tuple):
+                plots.outline(figure, word.text, box, width)
+        return figure
+
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """Return `figure` as an image."""
         return plots.render(self.figure(scale=scale))
@@ -297,6 +322,8 @@ class Run(Result):
                 continue
             title = f"{settings.prompt} · {_TITLES[kind]}"
             figure, images = maps.figure_and_overlays(title=title)
+            if kind == "place":
+                figure = self.places_figure()
             parts[f"{kind}s.png"] = plots.render(figure)
             for word, image in zip(maps.words, images, strict=False):
                 parts[word_file(word, f"{kind}-")] = image

@@ -77,6 +77,16 @@ function showReferences({ runs }) {
   $("references").append(...pictures);
 }
 
+/** What the places of a run read of the image. */
+function showPlaces({ data, runs }) {
+  const { $, make } = dom;
+  const [{ places }] = runs;
+  if (!places.length || data.pairs.length) return;
+  $("places").hidden = false;
+  const items = places.map(({ label, picture }) => make("li", {}, make("img", { src: picture, alt: "" }), make("bdi", {}, label)));
+  $("places").querySelector("ul").append(...items);
+}
+
 /** The settings of a run as rows of a table. */
 const settingRows = (() => {
   const NAMES = {
@@ -109,6 +119,7 @@ function createCommands(model) {
   const { data, state, runs } = model;
   const explain = command("Explain this number");
   const repeat = command("Repeat");
+  const ask = command("Ask what this place reads");
   let place = {}; // of the number, for the app that shows this page
   const path = decodeURIComponent(location.pathname).replace(/^\/(?=[A-Z]:)/, "");
   let home = location.protocol === "file:" && path.endsWith("/index.html") ? path.slice(0, -"/index.html".length) : "";
@@ -166,6 +177,17 @@ function createCommands(model) {
     $("why").querySelector(".hint").textContent = `“${term.label}” at pixel ${pixel}. ${one ? "" : mean}`;
   }
 
+  /** Draw the command that records what the clicked place reads. */
+  function drawPlace() {
+    if (data.pairs.length || !state.place) return;
+    const { size, model: option } = runs[0];
+    const pixel = state.place.map((part, axis) => Math.floor(part * size[axis])).join();
+    $("places").hidden = false;
+    $("places").querySelector(".hint").textContent = `Ask it of pixel ${pixel}, where you clicked: the image is generated again.`;
+    ask.element.hidden = false;
+    ask.set([`heedmap repeat ${quoted(home || "FOLDER")}`, `--place ${pixel}`, "--out places", option].filter(Boolean).join(" "));
+  }
+
   function drawSettings() {
     const run = runs[model.runsNow().at(-1)];
     const { model: option } = run;
@@ -186,9 +208,13 @@ function createCommands(model) {
     if (source !== parent || parent === window || typeof said?.folder !== "string" || said.folder === home) return;
     home = said.folder; // the app knows where it saved the result
     draw();
+    drawPlace();
     drawSettings();
   });
+  ask.element.hidden = true;
+  $("places").append(ask.element);
   model.listen(draw);
+  model.listen((changes) => "place" in changes && drawPlace());
   model.listen((changes) => "pair" in changes && drawSettings());
   drawSettings();
 }
@@ -263,6 +289,7 @@ const pictures = createPictures(model, words);
 createOverview(model, pictures);
 createControls(model, pictures);
 createEdits(model);
+showPlaces(model);
 showReferences(model);
 createCommands(model);
 createLink(model);
