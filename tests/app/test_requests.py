@@ -30,7 +30,7 @@ def app() -> Any:
 
 def fields(model: str = "heedmap-tiny", seed: int = 1, steps: int = 1) -> list[object]:
     """The fields of the first tab."""
-    return [model, "a cat", str(seed), str(steps), "", "", "", [], "all", ""]
+    return [model, "a cat", str(seed), str(steps), "", "", "", [], "all", "", ""]
 
 
 def test_a_foreign_host_is_refused(app_url: str):

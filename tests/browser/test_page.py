@@ -1,5 +1,6 @@
 """The page in a browser: the heat it shows is Python's, and which words act at a place."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_the_outline_follows_the_edge_of_the_mask(load_page: Any, run: Any, run_
 
 def test_combinations_that_were_not_kept_are_disabled(load_page: Any):
     small_run = small("a red house next to a blue tree", frozenset({"layer", "step", "head"}))
-    opened = load_page(pages.run_page(small_run, limit=326_000))
+    opened = load_page(pages.run_page(small_run, limit=328_000))
     head = opened.page.get_by_label("Head", exact=True)
     disabled = "e => [...e.options].filter((one) => one.disabled).length"
     assert head.evaluate(disabled) == 0
@@ -111,3 +112,17 @@ def test_pointing_at_a_place_lists_the_words_that_act_there(
     best, _ = max(values, key=lambda item: item[1])
     assert shares[0][0] == best
     assert float(opened.word(best).evaluate("e => e.style.getPropertyValue('--lit')")) == 1
+
+
+def test_a_click_asks_what_the_place_reads(load_page: Any, run: Any):
+    opened = load_page(pages.run_page(replace(run, places=run.maps)))
+    shown = opened.page.locator("#places li")
+    assert shown.all_inner_texts() == [word.text for word in run.maps.words]
+    canvas = opened.page.locator("#figures canvas").first
+    box = canvas.bounding_box()
+    canvas.click(position={"x": 0.25 * box["width"], "y": 0.75 * box["height"]})
+    width, height = run.image.size
+    command = opened.page.get_by_role("region", name="Ask what this place reads").inner_text()
+    place = re.search(r"--place (\d+),(\d+)", command)
+    assert place is not None
+    assert abs(int(place[1]) - width / 4) <= 1 and abs(int(place[2]) - 3 * height / 4) <= 1
