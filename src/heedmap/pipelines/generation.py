@@ -287,22 +287,9 @@ def generate_batch(
     bar = nullcontext() if progress is None else without_bar(pipe)
     with noise_of_steps(pipe.scheduler, call["generator"]), trace, bar:
         images, flags = _call(family, call, latents, image)
-    if negative and not trace.guided:
-        warn(
-            f"the negative prompt {quoted(negative)} changed nothing, since guidance was off: pass "
-            f"{family.negative_guidance} above {family.guidance_off:g}"
-        )
-    if (options.guidance or 0) > 1 and _ignores_guidance(family, trace.guided):
-        warn(
-            f"the guidance {options.guidance:g} changed nothing, since this model has none: leave "
-            "it out (a negative prompt with true_cfg_scale guides Flux and Qwen-Image)"
-        )
-    if any(flags):
-        black = [prompt for prompt, flag in zip(prompts, flags, strict=True) if flag]
-        warn(
-            f"the safety checker replaced the images of {quoted(black)} with black: use another "
-            "seed or prompt, or load the pipeline with safety_checker=None"
-        )
+    black = [prompt for prompt, flag in zip(prompts, flags, strict=True) if flag]
+    for text in _warnings_after(family, options, trace.guided, black):
+        warn(text)
     if shared["defaults"].get("steps") in STEP_LISTS:
         # The last sigma of a list may be the end of the last step. An interrupt changes nothing.
         shared["steps"] = trace.steps
@@ -414,6 +401,30 @@ def _warnings(
         width, height = default_size(pipe)
         other = "larger" if w * h > width * height else "smaller"
         yield f"{w}×{h} is much {other} than the model's {width}×{height}: the image may be bad"
+
+
+def _warnings_after(
+    family: Family,
+    options: GenerateOptions,
+    is_guided: bool,
+    black: Sequence[str],
+) -> Iterator[str]:
+    """Yield a warning of each option that changed nothing, and of prompts with black images."""
+    if options.negative and not is_guided:
+        yield (
+            f"the negative prompt {quoted(options.negative)} changed nothing, since guidance was "
+            f"off: pass {family.negative_guidance} above {family.guidance_off:g}"
+        )
+    if (options.guidance or 0) > 1 and _ignores_guidance(family, is_guided):
+        yield (
+            f"the guidance {options.guidance:g} changed nothing, since this model has none: leave "
+            "it out (a negative prompt with true_cfg_scale guides Flux and Qwen-Image)"
+        )
+    if black:
+        yield (
+            f"the safety checker replaced the images of {quoted(black)} with black: use another "
+            "seed or prompt, or load the pipeline with safety_checker=None"
+        )
 
 
 def _ignores_guidance(family: Family, is_guided: bool) -> bool:

@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,11 +18,12 @@ from heedmap.errors import RunError, SelectionError, UnknownWordError, WordError
 from heedmap.figures.overlays import to_rgb
 from heedmap.io.reading import path_of
 from heedmap.io.writing import put_file, slug, whole_folder
+from heedmap.maps.masks import Segments
 from heedmap.results.runs import Run
 from heedmap.text.prompts import word_keys
 from heedmap.text.words import TokenTable
 
-_FILES = {
+_FILES: Mapping[str, Sequence[str]] = {
     "coco": ("images/{}.png",),
     "voc": ("JPEGImages/{}.jpg", "SegmentationClass/{}.png"),
     "png": ("images/{}.png", "masks/{}.png"),
@@ -75,17 +77,9 @@ def dataset(
     check_one_of("classes", classes, ("phrase", "noun"))
     root = path_of(folder)
     chosen = [words] if isinstance(words, str) else words
-    names: set[str] = set()
-    phrases_of: dict[Path, _Phrases] = {}
-    for place, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if "run.json" in files:
-            folders.clear()  # what was made of this run
-            table = Run.load(place).maps.tokens
-            if phrases := _phrases(table, chosen, classes):
-                phrases_of[Path(place)] = phrases
-                names.update(phrases.values())
-    names.discard(_BACKGROUND)
+    phrases_of = _phrases_below(root, chosen, classes)
+    found = {name for phrases in phrases_of.values() for name in phrases.values()}
+    names = sorted(found - {_BACKGROUND})
     if not names or (format != "coco" and len(names) > _MOST_CLASSES):
         raise RunError(
             f"the runs in {root} have {len(names)} classes: expected 1 to {_MOST_CLASSES}, or more "
@@ -94,69 +88,139 @@ def dataset(
     unknown = set(chosen or ()).difference(*phrases_of.values())
     if unknown:
         raise UnknownWordError(f"no prompt in {root} has the words {sorted(unknown)}")
-    labels = [_BACKGROUND, *sorted(names)]
-    stems: list[str] = []
-    images: list[Any] = []
-    annotations: list[Any] = []
     bar = track(
         phrases_of.items(),
         "Runs",
         console=Console(stderr=True),
         disable=not show_progress,
     )
+    labels = [_BACKGROUND, *names]
     with whole_folder(out) as partial:
         for file in _FILES[format]:
             (partial / file).parent.mkdir()
-        for number, (place, phrases) in enumerate(bar, 1):
-            run = Run.load(place)
-            try:
-                segments = run.maps.segment([*phrases])
-            except SelectionError as error:
-                raise RunError(f"{place}: {error}") from error
-            run_name = place.relative_to(root).as_posix()
-            stem = f"{number:06}-{slug(run_name, 100)}"
-            stems.append(stem)
-            path, *label_paths = [
-                partial / file.format(stem) for file in _FILES[format]
-            ]
-            to_rgb(run.image).save(path, quality=95)
-            numbers = [0, *map(labels.index, phrases.values())]
-            for label_path in label_paths:
-                image = Image.fromarray(np.array(numbers, np.uint8)[segments.labels])
-                if format == "voc":
-                    image.putpalette(_voc_colours().tobytes())
-                image.save(label_path)
-            if label_paths:
-                continue
-            coco = segments.coco(path.name)
-            about = {"id": number, "run": run_name, "prompt": segments.prompt}
-            images.append(coco["images"][0] | about)
-            for annotation in coco["annotations"]:
-                annotation["id"] = len(annotations) + 1
-                annotation["image_id"] = number
-                annotation["category_id"] = numbers[annotation["category_id"]]
-                if annotation["category_id"]:
-                    annotations.append(annotation)
-        categories = [{"id": n, "name": name} for n, name in enumerate(labels)]
-        content = {
-            "images": images,
-            "categories": categories[1:],
-            "annotations": annotations,
-        }
-        colours = zip(labels, _voc_colours().tolist(), strict=False)
-        lists = {
-            "coco": {"annotations.json": [json.dumps(content)]},
-            "voc": {
-                "labelmap.txt": [
-                    f"{name}:{r},{g},{b}::" for name, (r, g, b) in colours
-                ],
-                "ImageSets/Segmentation/train.txt": stems,
-            },
-            "png": {"classes.txt": labels},
-        }
-        for file, lines in lists[format].items():
-            put_file(partial / file, "\n".join([*lines, ""]).encode())
+        examples = _examples(root, bar, labels)
+        if format == "coco":
+            _write_coco(partial, examples, labels)
+        else:
+            _write_labels(partial, examples, labels, format)
     return Path(out)
+
+
+@dataclass(frozen=True, eq=False)
+class _Example:
+    """A run of a data set.
+
+    Attributes:
+        stem: the name of its files, without the ending.
+        run_name: the folder of the run.
+        image: the image, RGB.
+        segments: its segments.
+        numbers: the number of the class of each label of the segments.
+    """
+
+    stem: str
+    run_name: str
+    image: Image.Image
+    segments: Segments
+    numbers: list[int]
+
+
+def _phrases_below(
+    root: Path,
+    words: Sequence[str] | None,
+    classes: str,
+) -> dict[Path, _Phrases]:
+    """Return, for each run below a folder, what to segment, and its classes."""
+    phrases_of: dict[Path, _Phrases] = {}
+    for place, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if "run.json" in files:
+            folders.clear()  # what was made of this run
+            phrases = _phrases(Run.load(place).maps.tokens, words, classes)
+            if phrases:
+                phrases_of[Path(place)] = phrases
+    return phrases_of
+
+
+def _examples(
+    root: Path,
+    phrases_of: Iterable[tuple[Path, _Phrases]],
+    labels: Sequence[str],
+) -> Iterator[_Example]:
+    """Yield the runs of a data set one after the other."""
+    for number, (place, phrases) in enumerate(phrases_of, 1):
+        run = Run.load(place)
+        try:
+            segments = run.maps.segment([*phrases])
+        except SelectionError as error:
+            raise RunError(f"{place}: {error}") from error
+        run_name = place.relative_to(root).as_posix()
+        yield _Example(
+            stem=f"{number:06}-{slug(run_name, 100)}",
+            run_name=run_name,
+            image=to_rgb(run.image),
+            segments=segments,
+            numbers=[0, *map(labels.index, phrases.values())],
+        )
+
+
+def _write_coco(
+    folder: Path,
+    examples: Iterable[_Example],
+    labels: Sequence[str],
+) -> None:
+    """Write images and annotations of all examples."""
+    categories = [{"id": n, "name": name} for n, name in enumerate(labels)]
+    images: list[Any] = []
+    annotations: list[Any] = []
+    for number, example in enumerate(examples, 1):
+        path = folder / _FILES["coco"][0].format(example.stem)
+        example.image.save(path)
+        coco = example.segments.coco(path.name)
+        prompt = example.segments.prompt
+        about = {"id": number, "run": example.run_name, "prompt": prompt}
+        images.append(coco["images"][0] | about)
+        for annotation in coco["annotations"]:
+            annotation["id"] = len(annotations) + 1
+            annotation["image_id"] = number
+            annotation["category_id"] = example.numbers[annotation["category_id"]]
+            if annotation["category_id"]:
+                annotations.append(annotation)
+    content = {
+        "images": images,
+        "categories": categories[1:],
+        "annotations": annotations,
+    }
+    put_file(folder / "annotations.json", json.dumps(content).encode())
+
+
+def _write_labels(
+    folder: Path,
+    examples: Iterable[_Example],
+    labels: Sequence[str],
+    format: str,
+) -> None:
+    """Write images and label images of all examples, and the names of the classes."""
+    colours = _voc_colours()
+    image_file, label_file = _FILES[format]
+    stems: list[str] = []
+    for example in examples:
+        stems.append(example.stem)
+        example.image.save(folder / image_file.format(example.stem), quality=95)
+        numbers = np.array(example.numbers, np.uint8)
+        image = Image.fromarray(numbers[example.segments.labels])
+        if format == "voc":
+            image.putpalette(colours.tobytes())
+        image.save(folder / label_file.format(example.stem))
+    lists = {"classes.txt": labels}
+    if format == "voc":
+        rows = zip(labels, colours.tolist(), strict=False)
+        lists = {
+            "labelmap.txt": [f"{name}:{r},{g},{b}::" for name, (r, g, b) in rows],
+            "ImageSets/Segmentation/train.txt": stems,
+        }
+    for file, lines in lists.items():
+        put_file(folder / file, "\n".join([*lines, ""]).encode())
 
 
 def _phrases(
