@@ -169,6 +169,8 @@ def check_window(name: str, window: Any) -> tuple[float, float]:
 
 def check_part(name: str, part: Any) -> Any:
     """Return names or numbers as they are saved: a tuple, or the text of a name or a slice."""
+    if part == slice(None):
+        return None
     if isinstance(part, slice) and part.step is None:
         part = f"{part.start}:{part.stop}".replace("None", "")
     if part is None or isinstance(part, str):
@@ -182,6 +184,11 @@ def check_part(name: str, part: Any) -> Any:
             "such as slice(0, 10), or a list of names or numbers"
         )
     return tuple(item if isinstance(item, str) else int(item) for item in items)
+
+
+def format_part(part: Any) -> str:
+    """Write some of the layers, heads or steps."""
+    return part if isinstance(part, str) else " and ".join(map(str, part))
 
 
 @dataclass(frozen=True, kw_only=True)

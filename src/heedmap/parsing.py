@@ -66,7 +66,7 @@ def parse_pixel(text: str) -> tuple[int, int]:
 
 def parse_place(text: str) -> str | tuple[float, ...]:
     """Read a pixel `X,Y` or a box `LEFT,TOP,RIGHT,BOTTOM`; any other text is a word or phrase."""
-    if set(text) - set("0123456789.,- "):
+    if set(text) - set("0123456789.,-x×() "):
         return text
     if text.count(",") == 1:
         return parse_pixel(text)

@@ -95,8 +95,8 @@ def test_a_confined_word_acts_only_inside_its_box(pipe, size):
 )
 def test_a_region_can_be_given_in_many_forms(pipe, where):
     table = tokenize("a red house", pipe.tokenizer)
-    rule, _ = confining_rules([Confine("house", where)], table, SIZE)
-    plain, _ = confining_rules([Confine("house", LEFT)], table, SIZE)
+    rule, _ = confining_rules([Confine("house", where)], table, SIZE, [None])
+    plain, _ = confining_rules([Confine("house", LEFT)], table, SIZE, [None])
     assert torch.equal(rule.region, plain.region)
     assert rule.tokens == table.find("red house")
     assert torch.equal(rule.region > 0.5, torch.from_numpy(of_left((128, 128))))
@@ -116,9 +116,9 @@ def test_a_region_can_be_given_in_many_forms(pipe, where):
 )
 def test_a_confined_word_takes_its_phrase_along(pipe, prompt, word, kept):
     table = prompt_table(pipe, prompt)
-    rule, _ = confining_rules([Confine(word, LEFT)], table, SIZE)
+    rule, _ = confining_rules([Confine(word, LEFT)], table, SIZE, [None])
     assert rule.tokens == table.find(kept)
-    alone, _ = confining_rules([Confine(word, LEFT, along=())], table, SIZE)
+    alone, _ = confining_rules([Confine(word, LEFT, along=())], table, SIZE, [None])
     assert alone.tokens == table.find(word)
 
 
@@ -161,7 +161,7 @@ def test_the_regions_of_a_word_act_in_their_own_windows(pipe):
     table = prompt_table(pipe, "a cat")
     weak = Confine("cat", UPPER, 1.0, end=0.5)
     strong = Confine("cat", LEFT, 2.0, start=0.25, end=0.75, tail=False)
-    rule, tail = confining_rules([weak, strong], table, SIZE)
+    rule, tail = confining_rules([weak, strong], table, SIZE, [None, None])
     token = table.find("cat")[0]
     hidden = -np.inf
     for step, expected in enumerate(
@@ -172,6 +172,19 @@ def test_the_regions_of_a_word_act_in_their_own_windows(pipe):
         at_end = tail.bias(Site("layer", step, 4, (2, 2)))
         if expected is not None:
             assert at_end[:, -1].tolist() == [min(one, 0) for one in expected]
+
+
+def test_a_word_with_an_edit_at_some_steps_is_not_confined_with_another(pipe):
+    edits = [
+        Confine("house", LEFT, end=1),
+        Confine("red", RIGHT, end=1, steps=slice(0, 1), tail=False),
+    ]
+    run = generate(pipe, edits=edits, keep="all")
+    maps = run.maps
+    for layer, array in zip(maps.recording.layers, maps.recording.arrays, strict=True):
+        p = array[..., list(maps.tokens.find("red"))].min((1, 3))
+        seen = p.reshape(2, *layer.grid)[:, :, [0, -1]] > 0
+        assert not seen[0, :, 0].any() and seen[0, :, 1].all() and seen[1].all()
 
 
 # --- rules of a user's own ----------------------------------------------------------------------

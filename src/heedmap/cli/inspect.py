@@ -21,7 +21,7 @@ from heedmap.cli.console import (
     parsed,
     print_table,
 )
-from heedmap.errors import ArgumentError, RunError
+from heedmap.errors import ArgumentError, RunError, join_words
 from heedmap.options import MASK_THRESHOLD, SHARES
 from heedmap.parsing import (
     parse_integers,
@@ -76,6 +76,7 @@ def inspect(
     overlays (words/) and a sheet; with --over, a sheet of a word over its steps (timeline.png,
     timeline.gif), layers or heads.
     """
+    from heedmap.maps.budgets import SINK
     from heedmap.maps.heatmaps import REFINED_BY
     from heedmap.maps.word_figures import mean_of
 
@@ -114,6 +115,11 @@ def inspect(
     }
     folder = run
     page = run / "index.html"
+    if budget and parts:
+        raise ArgumentError(
+            "--budget is of all layers, steps and heads: leave --layers, --steps and --heads out, "
+            "or use run.budget(by=…) in Python"
+        )
     if budget:
         data["budget"] = saved.budget.rows()
         data["sinks"] = saved.budget.sink_rows()
@@ -134,7 +140,13 @@ def inspect(
         from heedmap.io.writing import save_parts, slug
 
         place = task.place(run / "inspect")
-        figure, overlays = maps.figure_and_overlays(heats, scale=scale or "shared")
+        title = None
+        if places:
+            title = f"{saved.settings.prompt} · what places read"
+            scale = scale or "word"
+        figure, overlays = maps.figure_and_overlays(
+            heats, title=title, scale=scale or "shared"
+        )
         files: dict[str, Any] = {f"sheet.{kind}": encode(figure, kind)}
         for number, (one, overlay) in enumerate(
             zip(data["words"], overlays, strict=True)
@@ -158,9 +170,15 @@ def inspect(
         ]
         print_table(("word", "peak", "mean", "peak at"), rows, folder)
         typer.echo(f"Values: {values}.")
-        for name in ("budget", "sinks"):
-            if data.get(name):
-                print_rows(data[name])
+        if budget:
+            typer.echo("Shares of all attention, and its entropy:")
+            print_rows(data["budget"])
+            typer.echo(
+                f"Keys with more than {SINK:g} times the mean share: "
+                f"{len(data['sinks']) or 'none'}."
+            )
+        if data.get("sinks"):
+            print_rows(data["sinks"])
         for file in data.get("files", ()):
             typer.echo(file)
     task.finish(data, [folder], page)
@@ -278,15 +296,16 @@ def _of_places(
     places: Sequence[Any],
 ) -> tuple["hm.HeatMaps", list[Any]]:
     """Return the maps of a run's places, and the names of some of them."""
-    from heedmap.io.places import check_places, place_label
+    from heedmap.io.places import check_places, place_label, place_labels
 
     maps = run.places
     labels = list(map(place_label, check_places(places)))
     for label in labels:
         if maps is None or label not in maps:
+            places = place_labels(run.settings.places)
             raise RunError(
-                f"this run has no place {label}: record it with `heedmap repeat {folder} "
-                f"--place '{label}' --out FOLDER`, and inspect that"
+                f"this run has no place {label} (it has {join_words(places) or 'none'}): record it "
+                f"with `heedmap repeat {folder} --place '{label}' --out FOLDER`, and inspect that"
             )
     assert maps is not None
     return maps, labels

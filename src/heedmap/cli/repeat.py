@@ -11,14 +11,16 @@ from heedmap.errors import ArgumentError, quoted
 from heedmap.options import ExplainOptions
 from heedmap.parsing import parse_part, parse_pixel, parse_place, parse_word
 
-_PLACES = (
-    "Record what a place of the image reads, in place of RUN's places. May be repeated."
-)
+_PLACES = "Record what a place of the image reads, instead of RUN's own places. May be repeated."
+_READS = "Record what each word reads, too (joint attention)."
+_BUDGET = "Record the budget of attention, too."
 _REMOVED = "A word or phrase of the prompt; every occurrence is removed, or of cat#2 the second."
 _Part = Annotated[
     Any,
     parsed(
-        parse_part, "PART,…", "Remove its attention only there: names, numbers, A:B."
+        parse_part,
+        "PART,…",
+        "Set the attention to 0 in these alone; a name, numbers or A:B.",
     ),
 ]
 
@@ -34,6 +36,8 @@ def repeat(
     places: Annotated[
         list[Any] | None, parsed(parse_place, PLACE, _PLACES, "--place")
     ] = None,
+    reads: Annotated[bool, typer.Option("--reads", help=_READS)] = False,
+    budget: Annotated[bool, typer.Option("--budget", help=_BUDGET)] = False,
 ) -> None:
     """Generate RUN again: is the result bit-identical?
 
@@ -44,9 +48,17 @@ def repeat(
 
     if task.open_ and task.out is None:
         raise ArgumentError("--open opens what is saved: name a folder with --out")
+    if task.out is None and (places or reads or budget):
+        raise ArgumentError("what is recorded anew is saved: name a folder with --out")
     place = None if task.out is None else task.place()
     saved = load_result(run)
-    repetition = hm.repeat(task.load(saved), saved, places=places)
+    repetition = hm.repeat(
+        task.load(saved),
+        saved,
+        places=places,
+        reads=reads or None,
+        budget=budget or None,
+    )
     folders = [place.put(repetition.run.save, run.name)] if place else []
     lines = [f"{run}: {repetition}"]
     for name, (then, now) in repetition.changed.items():

@@ -9,7 +9,13 @@ from msgspec.structs import force_setattr
 
 from heedmap.checks import as_list, check_bool, check_float, check_text
 from heedmap.errors import ArgumentError, format_number, quoted
-from heedmap.options import MAX_WEIGHT, Part, check_part, check_window
+from heedmap.options import (
+    MAX_WEIGHT,
+    Part,
+    check_part,
+    check_window,
+    format_part,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,7 +105,9 @@ class SiteEdit(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         parts = zip(SiteEdit.__struct_fields__, self.selection, strict=True)
-        return "".join(f", {axis} {part}" for axis, part in parts if part is not None)
+        return "".join(
+            f", {axis} {format_part(part)}" for axis, part in parts if part is not None
+        )
 
 
 class Reweight(SiteEdit, frozen=True, tag_field="kind", tag="reweight"):
@@ -155,8 +163,9 @@ class Confine(SiteEdit, frozen=True, tag_field="kind", tag="confine"):
     position from which the whole prompt is hidden reads nothing.
 
     Several regions of one word, as in `[Confine("cats", left), Confine("cats", right)]`, are
-    united: it is seen in each, and raised by the sum of the strengths where they overlap. Those of
-    other layers, heads or steps act apart.
+    united: it is seen in each, and raised by the sum of the strengths where they overlap. Regions
+    for different layers, heads or steps act apart: where both act, the word is seen in the part
+    that they share.
 
     Attributes:
         word: a word or phrase of the prompt, at all its places; "cat#2" is the second "cat" alone.

@@ -17,6 +17,8 @@ from heedmap.options import AXES, Axis
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SINK = 10.0
+"""A sink receives more than this many times the mean share of a key, by default."""
 Axes = Collection[Axis] | None
 """The axes that a table has rows of; None for the first that was kept."""
 Row = dict[str, Any]
@@ -71,7 +73,7 @@ class Budget:
             rows.append(row)
         return rows
 
-    def sinks(self, k: float = 10.0, by: Axes = None) -> Any:
+    def sinks(self, k: float = SINK, by: Axes = None) -> Any:
         """Return the keys that receive more than `k` times the mean share, the largest first.
 
         Args:
@@ -86,7 +88,7 @@ class Budget:
         """
         return _table(self.sink_rows(k, by))
 
-    def sink_rows(self, k: float = 10.0, by: Axes = None) -> list[Row]:
+    def sink_rows(self, k: float = SINK, by: Axes = None) -> list[Row]:
         """Return the sinks as dictionaries.
 
         Behind the axes, they have the "group" of the key, its "text" (of a position its row and

@@ -276,6 +276,8 @@ def scale_name(name: str, share_of: Share | None, refined: bool = False) -> str:
     """Return the name of a scale in figures, with its share and the mark of refined maps."""
     if share_of == "outputs":
         name = name.removesuffix(" probability")
+    if share_of == "places":
+        name = name.replace("word", "place")
     return " · ".join(filter(None, (name, SHARES[share_of], REFINED_BY * refined)))
 
 

@@ -16,7 +16,7 @@ import torch
 from heedmap.backends import loading
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.registry import DIFFUSERS_NAMES, check_names
-from heedmap.errors import ArgumentError, plural
+from heedmap.errors import ArgumentError, join_words, plural
 from heedmap.io.places import check_places
 from heedmap.io.schemas import Settings
 from heedmap.io.word_edits import SavedRule
@@ -206,6 +206,8 @@ def repeat(
     run: Drawing | str | Path,
     *,
     places: Places | None = None,
+    reads: bool | None = None,
+    budget: bool | None = None,
     progress: Progress | None = None,
     **arguments: Any,
 ) -> RepeatResult:
@@ -222,6 +224,8 @@ def repeat(
         run: a run, an edit or a grid, or the folder of one.
         places: record these places, in place of those of the run (`RepeatResult.run.places`), as
             in `generate`; the masks of words are those of the run's maps.
+        reads: record what words read, or do not. Default: as in the run.
+        budget: record the budget of attention, or do not. Default: as in the run.
         progress: called after every step with the number of steps done and of all steps.
         arguments: values that a file cannot hold, by name: images, tensors and functions that were
             passed to the pipeline, and `edits` if one was a rule of your own. An image or tensor is
@@ -231,14 +235,18 @@ def repeat(
         The new result, with the number of pixels that differ and the settings that differ.
 
     Raises:
-        ArgumentError: if such an argument is missing or differs from the original, or places are
-            asked for of an edit or a grid.
+        ArgumentError: if such an argument is missing or differs from the original, or more is to
+            be recorded of an edit or a grid.
         ModelError: if the model named in the settings cannot be loaded.
         RunError: if the folder is not a result, or a saved scheduler cannot be made.
     """
     saved = load_result(run) if isinstance(run, str | Path) else run
+    more: dict[str, Any] = {"reads": reads, "budget": budget}
     if places is not None:
-        saved = _with_places(saved, places)
+        more["places"] = check_places(places)
+    more = {name: value for name, value in more.items() if value is not None}
+    if more:
+        saved = _with_records(saved, more)
     pipe = load_for(saved) if pipe is None else pipe
     settings = _settings(saved)
     changed = settings_diff(settings, pipe)
@@ -260,14 +268,15 @@ def repeat(
     return compared(saved, new, changed)
 
 
-def _with_places(saved: Drawing, places: Places) -> Run:
+def _with_records(saved: Drawing, more: Mapping[str, Any]) -> Run:
+    """Return a run whose settings record more."""
     settings = _settings(saved)
     if not isinstance(saved, Run) or settings.edit or settings.input_image:
         raise ArgumentError(
-            "places are recorded of runs that hm.generate or hm.locate made, and this one is of "
-            "an edit: leave places out"
+            f"{join_words([*more], 'and')} can be recorded of a run of hm.generate or hm.locate, "
+            "and this one is of an edit: leave them out"
         )
-    return replace(saved, settings=replace(settings, places=check_places(places)))
+    return replace(saved, settings=replace(settings, **more))
 
 
 def load_for(

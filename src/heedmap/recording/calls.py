@@ -170,13 +170,22 @@ class Call:
         )
         if isinstance(steps, str):
             steps = parse_range(steps)
-        part = HeatMaps(recording).select(layers, steps, heads)
+        if isinstance(heads, str):
+            heads = range(max(self.heads.values()))[parse_range(heads)]
+        every = HeatMaps(recording)
+        part = every.select(layers, steps, heads)
+        if (part.layers, part.steps, part.heads) == (
+            every.layers,
+            every.steps,
+            every.heads,
+        ):
+            return None
         names = {layer.name for layer in part.layers}
         blocks = {name.rpartition(".")[0] for name in names}
         for name in self.family.image_layers():
             if name.rpartition(".")[0] in blocks:
                 names.add(name)
-        return Sites(names, part.steps, part.heads)
+        return Sites(frozenset(names), tuple(part.steps), tuple(part.heads))
 
     def begin_pass(self, states: Tensor, timestep: float, error: float = SAME) -> None:
         """Begin a pass of the model on text states (n·B, K, C): find the rows of each branch.

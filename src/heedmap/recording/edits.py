@@ -6,7 +6,6 @@ prompt; rules of `mathematics` are made of them once the prompt is read. Any cal
 """
 
 import inspect
-from collections import defaultdict
 from collections.abc import (
     Callable,
     Collection,
@@ -52,10 +51,17 @@ def confining_rules(
     edits: Sequence[Confine],
     table: TokenTable,
     size: tuple[int, int],
+    sites: Sequence[Sites | None],
 ) -> list[Rule]:
-    """Return the rules of all confined words of a prompt; those of one token are a single rule.
+    """Return the rules of all confined words of a prompt.
 
-    The image's size is (width, height). The tail is hidden where a word is that hides it.
+    Those of one token are a single rule, unless they act at different sites.
+
+    Args:
+        edits: the confined words.
+        table: the words of the prompt.
+        size: the (width, height) of the image. The tail is hidden where a word is that hides it.
+        sites: those of each edit; None for all.
     """
     places: list[Region] = []
     named: list[set[int]] = []
@@ -86,12 +92,15 @@ def confining_rules(
         tokens = tuple(
             sorted(token for token in edits_of if edits_of[token] == numbers)
         )
-        first, *others = (places[n] for n in numbers)
-        rules.append(replace(first, tokens=tokens, others=tuple(others)))
-        if tail and any(edits[n].tail for n in numbers):
-            first, *others = (replace(places[n], strength=0.0) for n in numbers)
-            rules.append(replace(first, tokens=tail, others=tuple(others)))
-            visible.append(torch.stack([places[n].region for n in numbers]).amax(0))
+        for chosen in dict.fromkeys(sites[n] for n in numbers):
+            group = [n for n in numbers if sites[n] == chosen]
+            first, *others = (places[n] for n in group)
+            regions = [replace(first, tokens=tokens, others=tuple(others))]
+            if tail and any(edits[n].tail for n in group):
+                first, *others = (replace(places[n], strength=0.0) for n in group)
+                regions.append(replace(first, tokens=tail, others=tuple(others)))
+                visible.append(torch.stack([places[n].region for n in group]).amax(0))
+            rules.extend(within(regions, chosen))
     _warn_of_hidden_tail([edit for edit in edits if edit.tail], visible)
     return rules
 
@@ -188,14 +197,9 @@ def rules_of(
             # Our own, and rules with a bias, tell where they do nothing.
             tells = isinstance(edit, OwnRule) or is_biased(edit)
             rules.append([edit if tells else CountedRule(edit)])
-    confined: defaultdict[Any, list[Confine]] = defaultdict(list)
-    for edit in edits:
-        if isinstance(edit, Confine):
-            confined[edit.selection].append(edit)
-    for selection, group in confined.items():
-        regions: Any = confining_rules(group, table, size)
-        rules.append(within(regions, select(selection)))
-    return rules
+    confined = [edit for edit in edits if isinstance(edit, Confine)]
+    sites = [select(edit.selection) for edit in confined]
+    return [*rules, confining_rules(confined, table, size, sites)]
 
 
 def within(rules: Iterable[OwnRule], sites: Sites | None) -> list[Rule]:

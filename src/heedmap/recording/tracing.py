@@ -304,9 +304,9 @@ class Trace:
             )
         if spec.reads and not family.is_joint:
             raise ArgumentError(
-                f"the words of {type(self._pipe).__name__} read nothing in its layers, where the "
-                "image attends to them: leave reads out, or take a model whose text and image "
-                "share one softmax (as 'joint')"
+                f"in the layers of {type(self._pipe).__name__} the image attends to the words, and "
+                "the words to nothing: leave reads out, or take a model whose text and image share "
+                "one softmax (as 'joint')"
             )
         words = [place for place in spec.places if isinstance(place, str)]
         if words and not spec.masks:

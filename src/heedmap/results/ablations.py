@@ -14,6 +14,7 @@ from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
 from heedmap.io.schemas import Note, ResultFile, Text, to_json
+from heedmap.io.word_edits import SiteEdit
 from heedmap.maps.heatmaps import scale_name
 from heedmap.maps.recordings import is_even, rank_correlation, ranks
 from heedmap.page import pages
@@ -136,16 +137,24 @@ class Ablation(Result):
             )
         return agreements
 
+    def where(self, way: Way) -> str:
+        """Say in which layers, heads and steps the word was left out; empty for all."""
+        edits = self.without[way].settings.edits
+        if way == "prompt" or not edits or not isinstance(edits[-1], SiteEdit):
+            return ""
+        return SiteEdit.__str__(edits[-1]).replace(",", " in", 1)
+
     def verdict(self, way: Way) -> str:
         """Say in a sentence how much the image changed, and whether the heat shows where."""
         change = self.agreement[way]
-        name = quoted(self.word)
+        name = quoted(self.word) + self.where(way)
         auc = change.heat.auc
         if auc is None:
             return f"Without {name}, the image stays the same."
         shows = next(text for least, text in _VERDICTS.items() if auc >= least)
         amount = f"{change.mean:.0%} on average and up to {change.largest:.0%}"
-        return f"Without {name}, the image changes by {amount}; {shows.format(name)}."
+        heat = shows.format(quoted(self.word))
+        return f"Without {name}, the image changes by {amount}; {heat}."
 
     def summary(self) -> dict[str, Any]:
         """Return the word, the prompts, and the agreement of heat and cause, as JSON types."""
@@ -171,7 +180,11 @@ class Ablation(Result):
         shorter = self.without["prompt"]
         panels = [
             Panel("the image", self.run.image, prompt),
-            Panel(f"no attention to {name}", attention.image, "probabilities at 0"),
+            Panel(
+                f"no attention to {name}",
+                attention.image,
+                f"probabilities at 0{self.where('attention')}",
+            ),
             Panel(
                 f"{name} is not in the prompt", shorter.image, shorter.settings.prompt
             ),

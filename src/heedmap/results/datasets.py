@@ -78,6 +78,11 @@ def dataset(
     root = path_of(folder)
     chosen = [words] if isinstance(words, str) else words
     phrases_of = _phrases_below(root, chosen, classes)
+    if not phrases_of:
+        raise RunError(
+            f"{root} holds no saved run whose prompt has such words: name a folder of saved runs, "
+            "and words of their prompts"
+        )
     found = {name for phrases in phrases_of.values() for name in phrases.values()}
     names = sorted(found - {_BACKGROUND})
     if not names or (format != "coco" and len(names) > _MOST_CLASSES):

@@ -25,6 +25,7 @@ from itertools import pairwise
 from heedmap.checks import check_float, check_text
 from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.options import MAX_WEIGHT
+from heedmap.text.search import NUMBERED
 from heedmap.text.words import MOVE_IT, TokenTable, Word
 
 Span = tuple[int, int, float]
@@ -179,7 +180,17 @@ def spelled(text: str, spans: Sequence[Span]) -> str:
 
 
 def bracket_warning(prompt: WeightedPrompt) -> str:
-    """Return a warning for brackets that AUTOMATIC1111 reads as weights; "" if there are none."""
+    """Return a warning for brackets that are read in another way than others do; "" if none are.
+
+    AUTOMATIC1111 reads more of them as weights; "cat#2" in brackets is text.
+    """
+    for start, end, _ in prompt.spans:
+        match = NUMBERED.fullmatch(prompt.text[start:end])
+        if match is not None:
+            return (
+                f"{quoted(match[0])} in brackets is text of the prompt: put the brackets around "
+                f"the very {quoted(match[1])} that is meant"
+            )
     if not prompt.bracket:
         return ""
     return (
