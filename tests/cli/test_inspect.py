@@ -80,13 +80,15 @@ def test_places_are_recorded_repeated_and_shown(model, desk: Path):
         assert (word["word"], tuple(word["peak"])) == (heat.label, heat.peak)
         assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
         with Image.open(Path(found["folder"]) / word["file"]) as picture:
-            heats = [made.places[2], made.places[0]]
-            expected = heat.render(*common_range(heats, "shared"))
+            expected = heat.overlay(scale="word")
             assert np.array_equal(np.asarray(picture), np.asarray(expected))
     assert "repeat" in error_of("inspect", "made", "--place", "9,9")
     run_command("repeat", "made", "--place", "9,9", "--out", "again")
     assert run_json("inspect", "again", "--place", "9,9")["words"][0]["word"] == "9,9"
     error_of("inspect", "again", "--place", "house")
+    run_command("repeat", "made", "--budget", "--out", "more")
+    assert Run.load("more").budget.rows()
+    error_of("repeat", "made", "--budget")
     usage_error_of("inspect", "again", "--place", "9,")
     error_of("repeat", "made", "--place", "2000,9")
 
