@@ -126,15 +126,16 @@ def generate(
             prompt (`Run.negative_maps`).
         concepts: words and phrases to map that the prompt need not contain (`Run.concepts`), by
             the image's queries: after OVAM (Marcos-Manchón et al., 2024, arXiv 2403.14291).
-        places: what these places of the image read of the image (`Run.places`): pixels (x, y),
-            boxes (left, top, right, bottom) in pixels, masks of the image's size as in `Confine`,
-            or words of the prompt, whose masks are meant. A map is the mean over the place's
-            positions of their attention to all positions of the image, by self-attention or the
-            image's part of joint attention. The positions in a layer's grid are that which holds
-            the pixel, or those of which at least half is inside, or if none is, the fullest. With
-            words the image is generated twice, first for their masks.
-        reads: where text and image share one softmax: also what each word reads of the image
-            (`HeatMaps.reads`), and of the other words (`Run.text_attention`).
+        places: places of the image, whose attention to the image is recorded, too (`Run.places`):
+            pixels (x, y), boxes (left, top, right, bottom) in pixels, masks of the image's size as
+            in `Confine`, or words of the prompt, for their masks. A map is the mean over the
+            place's positions of their attention to all positions of the image: self-attention, or
+            the image's part of joint attention. On a layer's grid, a pixel is the position that
+            holds it; a box or mask has the positions of which at least half is inside (or else the
+            fullest one). With words the image is generated twice, first for their masks.
+        reads: if True, and text and image share one softmax, the attention of each word to the
+            image is recorded, too (`HeatMaps.reads`), and to the other words
+            (`Run.text_attention`).
         share_of: where text and image share one softmax (SD 3, Flux), the values of maps are shares
             of "all" attention, also that to the image. With "text" they are shares of the attention
             to the text: at each site divided by its sum over the text.

@@ -138,7 +138,7 @@ class Ablation(Result):
         return agreements
 
     def where(self, way: Way) -> str:
-        """Say in which layers, heads and steps the word was left out; empty for all."""
+        """Name the layers, heads and steps without the word; empty for all."""
         edits = self.without[way].settings.edits
         if way == "prompt" or not edits or not isinstance(edits[-1], SiteEdit):
             return ""

@@ -83,8 +83,10 @@ def dataset(
             f"{root} holds no saved run whose prompt has such words: name a folder of saved runs, "
             "and words of their prompts"
         )
-    found = {name for phrases in phrases_of.values() for name in phrases.values()}
-    names = sorted(found - {_BACKGROUND})
+    names: set[str] = set()
+    for phrases in phrases_of.values():
+        names.update(phrases.values())
+    names.discard(_BACKGROUND)
     if not names or (format != "coco" and len(names) > _MOST_CLASSES):
         raise RunError(
             f"the runs in {root} have {len(names)} classes: expected 1 to {_MOST_CLASSES}, or more "
@@ -99,7 +101,7 @@ def dataset(
         console=Console(stderr=True),
         disable=not show_progress,
     )
-    labels = [_BACKGROUND, *names]
+    labels = [_BACKGROUND, *sorted(names)]
     with whole_folder(out) as partial:
         for file in _FILES[format]:
             (partial / file).parent.mkdir()

@@ -192,7 +192,7 @@ class Run(Result):
         return figure, images
 
     def places_figure(self) -> "Figure":
-        """Draw the image with its places, then an overlay of each: what it reads of the image.
+        """Draw the image with its places, then an overlay of the image for each place.
 
         Pixels and boxes are outlined. Each overlay has a scale of its own.
 
