@@ -16,7 +16,9 @@ import heedmap
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "heedmap"
 FILES = sorted(SOURCE.rglob("*.py"))
+SITE = ROOT / "scripts" / "site"  # the site's build checks the links of its pages
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("scripts/**/*.md"), *SOURCE.rglob("*.md")]
+PAGES = [page for page in PAGES if SITE not in page.parents]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 # --- what is declared -------------------------------------------------------------------------
