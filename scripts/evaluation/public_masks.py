@@ -196,7 +196,7 @@ def measure(
     """
     plain = Scores()
     masks = Scores()
-    how = {} if steps is None else {"steps": steps}
+    how: dict[str, Any] = {} if steps is None else {"steps": steps}
     for number, sample in enumerate(samples, 1):
         found = heedmap.locate(pipe, sample.image, f"a {sample.name}", seed=seed, **how)
         heat = found.maps[sample.name]

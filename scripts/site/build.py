@@ -48,8 +48,9 @@ def write_pages(folder: Path, *, quick: bool) -> None:
     if missing := site.missing(GUIDE):
         raise SystemExit(f"no page includes these sections of {GUIDE}: {', '.join(missing)}")
     for page, path in NOTEBOOKS.items():
-        images = folder / Path(page).parent / "images"
-        text = examples.notebook_page(ROOT / path, images, run=not quick)
+        images = Path(page).parent / "images"
+        link = f"site/pages/{images.as_posix()}"  # from the notebook's folder
+        text = examples.notebook_page(ROOT / path, folder / images, link, run=not quick)
         site.add_text(page, path, text)
     for page, text in site.pages.items():
         path = folder / page

@@ -54,12 +54,13 @@ def _results(pipe: Any) -> dict[str, Any]:
     }
 
 
-def notebook_page(path: Path, folder: Path, *, run: bool) -> str:
+def notebook_page(path: Path, folder: Path, images: str, *, run: bool) -> str:
     """Return a notebook as a page.
 
     Args:
         path: the notebook.
         folder: where the page's images are written.
+        images: that folder as the notebook would link it.
         run: whether its cells are run; otherwise they have no output.
     """
     import nbformat
@@ -73,7 +74,7 @@ def notebook_page(path: Path, folder: Path, *, run: bool) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in parts["outputs"].items():
         (folder / f"{path.stem}-{name}").write_bytes(data)
-    text = text.replace("](output_", f"](images/{path.stem}-output_")
+    text = text.replace("](output_", f"]({images}/{path.stem}-output_")
     return _with_formulas(_with_links(text))
 
 
