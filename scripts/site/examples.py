@@ -98,7 +98,7 @@ def _with_formulas(text: str) -> str:
     """Return Markdown with its LaTeX as MathML, which browsers show without scripts."""
     from latex2mathml.converter import convert
 
-    parts = re.split(r"(^```.*?^```$|^    .*$)", text, flags=re.MULTILINE | re.DOTALL)
+    parts = re.split(r"(^```.*?^```$|^    [^\n]*$)", text, flags=re.MULTILINE | re.DOTALL)
     for n in range(0, len(parts), 2):
         block = re.sub(r"\$\$(.+?)\$\$", _display, parts[n])
         parts[n] = re.sub(r"\$([^$\n]+)\$", lambda f: convert(f[1]), block)

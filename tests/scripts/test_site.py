@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
 
 import checking
 import documents
+import examples
 import heedmap
 
 ROOT = Path(__file__).parents[2]
@@ -119,3 +121,18 @@ def test_the_builder_is_given_no_page_that_it_does_not_show():
     shown = set(re.findall(r'"([\w./-]+\.md)"', settings))
     notebooks = {"tutorials/cross-attention.md", "tutorials/cross-attention.ko.md"}
     assert shown == notebooks | {path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.md")}
+
+
+def test_formulas_of_a_notebook_are_mathml_and_its_code_stays(tmp_path: Path):
+    pytest.importorskip("latex2mathml", reason="pip install -c constraints.txt -e '.[dev]'")
+    pytest.importorskip("nbconvert", reason="pip install -c constraints.txt -e '.[dev]'")
+    cells = [
+        nbformat.v4.new_markdown_cell("# Title\n\n[first](#1.-A-part)\n\n## 1. A part\n\n$Q$"),
+        nbformat.v4.new_code_cell("price = '$1 and $2'"),
+        nbformat.v4.new_markdown_cell("Then $\\sqrt d$ and $$P = \\frac{Q}{2}$$"),
+    ]
+    path = tmp_path / "lesson.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    page = examples.notebook_page(path, tmp_path / "images", "images", run=False)
+    assert page.count("<math") == 3 and page.count('display="block"') == 1
+    assert "price = '$1 and $2'" in page and "[first](#1-a-part)" in page
