@@ -17,10 +17,11 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
 from heedmap.errors import ArgumentError, format_number
-from heedmap.figures.overlays import heat, overlay, to_rgb
+from heedmap.figures.overlays import COLORMAP, HUES, heat, overlay, to_rgb
 from heedmap.io.writing import png
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MAX_WIDTH = 1200
@@ -31,16 +32,6 @@ _INK = "#1d1d1f"
 _SOFT = "#636368"
 _RULE = "#cdcdd1"
 _BOX = "#ff375f"  # outlines of regions
-# shares, by Okabe and Ito, which colour-blind people tell apart
-_SHARES = {
-    "words": "#0072b2",
-    "start": "#e69f00",
-    "template": "#f0e442",
-    "end": "#d55e00",
-    "padding": "#999999",
-    "image": "#009e73",
-    "references": "#cc79a7",
-}
 # sizes of letters
 _TITLE = 14
 _NOTE = 9
@@ -189,8 +180,9 @@ def outline(figure: "Figure", label: str, box: Sequence[float], width: int) -> N
         va="top",
         size=_NOTE,
         color="white",
+        bbox={"fc": _BOX, "lw": 0, "pad": 1},
     )
-    text.set(family=_fonts(), parse_math=False, bbox={"fc": _BOX, "lw": 0, "pad": 1})
+    text.set(family=_fonts(), parse_math=False)
 
 
 def draw_matrix(
@@ -203,19 +195,14 @@ def draw_matrix(
 ) -> "Figure":
     """Draw a matrix (N, N) of values from 0 on, with N labels at its rows and above its columns."""
     texts = [textwrap.shorten(label, 14, placeholder="…") for label in labels]
-    inset = 7 * max(map(len, texts)) + 10
-    side = min(20 * len(labels), MAX_HEIGHT)
-    body = (inset + side, inset + side)
-    figure, place = _figure(body, title, note, 1, inset=(inset, inset))
-    ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
-    high = float(values.max())
-    cells = heat(values, values.shape, low=0, high=high)
-    ax.imshow(cells, interpolation="nearest")
+    side = min(20 * len(labels), MAX_HEIGHT) + 160
+    figure, ax = _plot(side, side, title, note)
+    cells = ax.imshow(values, COLORMAP, vmin=0)
     ax.set_xticks(range(len(texts)), texts, rotation=90)
     ax.set_yticks(range(len(texts)), texts)
     ax.xaxis.tick_top()
-    ax.tick_params(length=0, labelsize=_NOTE, labelcolor=_INK)
-    return with_bars(figure, [ScaleBar(scale, (0.0, high), alone=True)])
+    figure.colorbar(cells, label=scale, location="bottom", shrink=0.5)
+    return with_bars(figure, ())
 
 
 def draw_table(
@@ -302,45 +289,37 @@ def draw_shares(
     labels: Sequence[str],
     shares: Mapping[str, Sequence[float]],
     *,
-    title: str = "",
-    note: str = "",
+    title: str,
+    note: str,
 ) -> "Figure":
     """Draw a bar for each label, divided into shares by their names."""
-    margin = 8 + math.ceil(max(map(text_width, labels)) * _NOTE)
-    body = margin + 440, 14 * len(labels) + 24
-    inset = margin, 24
-    figure, place = _figure(
-        body,
-        title,
-        note,
-        0,
-        inset,
-    )
-    ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
+    figure, ax = _plot(560, 14 * len(labels) + 110, title, note)
+    ax.set_prop_cycle(color=HUES)
     start = np.zeros(len(labels))
     for name, values in shares.items():
-        ax.barh(
-            range(len(labels)),
-            values,
-            left=start,
-            label=name,
-            color=_SHARES[name],
-        )
+        ax.barh(range(len(labels)), values, left=start, label=name)
         start += values
     ax.set_yticks(range(len(labels)), labels)
     ax.set(xlim=(0, 1), ylim=(len(labels) - 0.5, -0.5))
-    ax.spines[:].set_visible(False)
-    ax.tick_params(length=0, labelsize=_NOTE)
-    ax.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=len(shares),
-        frameon=False,
-        fontsize=_NOTE,
-        handlelength=1,
-        columnspacing=1,
-    )
+    figure.legend(loc="outside lower center", ncols=len(shares))
     return with_bars(figure, ())
+
+
+def _plot(
+    width: float,
+    height: float,
+    title: str,
+    note: str,
+) -> tuple["Figure", "Axes"]:
+    """Make a figure of one plot, whose places matplotlib chooses."""
+    from matplotlib.figure import Figure
+
+    figure = Figure((width / 72, height / 72), dpi=144, layout="constrained")
+    figure.suptitle(wrap(title, width - _MARGIN, _TITLE), size=_TITLE)
+    ax = figure.subplots()
+    ax.set_title(note, size=_NOTE, color=_SOFT)
+    ax.tick_params(length=0, labelsize=_NOTE)
+    return figure, ax
 
 
 def render(figure: "Figure") -> Image.Image:
