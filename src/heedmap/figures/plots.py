@@ -87,20 +87,19 @@ def draw_panels(
     note: str = "",
     bars: Sequence[ScaleBar] = (),
     columns: int | None = None,
-    width: float | None = None,
 ) -> "Figure":
     """Draw panels row by row, each on its own axes, with its caption below.
 
     All images have one size, in the shape of the first; images of another shape are fitted in. The
     title stands above all, the note below it, the scales of the colours below all. As many columns
-    as bring the whole near 16:9, if None. `width` is that of the figure.
+    as bring the whole near 16:9, if None.
     """
     if not panels:
         raise ArgumentError(
             "there is nothing to draw: pass maps, as in [maps.token(0)]"
         )
     shape = panels[0].picture.width / panels[0].picture.height
-    columns, wide, high = _plan(len(panels), shape, columns, width)
+    columns, wide, high = _plan(len(panels), shape, columns)
     across = max(wide, _COLUMN)
     size = min(13, max(8, 0.075 * math.sqrt(wide * high)))
     captions = [wrap(panel.caption, across, size) for panel in panels]
@@ -114,13 +113,7 @@ def draw_panels(
         heights += [high, 4 + max(below[start : start + columns]) + _GAP]
     heights[-1] -= _GAP
     body = columns * (across + _GAP) - _GAP, sum(heights)
-    figure, place = _figure(
-        body,
-        title,
-        note,
-        len(bars),
-        width=width,
-    )
+    figure, place = _figure(body, title, note, len(bars))
     grid = figure.add_gridspec(
         len(heights),
         columns,
@@ -213,7 +206,6 @@ def draw_table(
     note: str = "",
     bars: Sequence[ScaleBar] = (),
     side: float = 128,
-    width: float | None = None,
 ) -> "Figure":
     """Draw images in rows and columns as one image, labels at the left and above.
 
@@ -223,17 +215,11 @@ def draw_table(
     """
     first = next(cell for _, row in rows for cell in row if not isinstance(cell, str))
     root = (first.width / first.height) ** 0.5
-    size, gap = (10, 6) if side >= _COLUMN and width is None else (7.5, 2)
+    size, gap = (10, 6) if side >= _COLUMN else (7.5, 2)
     labels = [wrap(label, 100, size) for label, _ in rows]
     margin = 4 + math.ceil(max(map(text_width, labels)) * size)
-    fit = ((width or MAX_WIDTH) - 2 * _MARGIN - margin + gap) / len(columns) - gap
+    fit = (MAX_WIDTH - 2 * _MARGIN - margin + gap) / len(columns) - gap
     wide = round(max(min(side * root, fit), min(side, 48) * root))
-    if width is not None:
-        wide = int(fit)
-        if wide < 8:
-            raise ArgumentError(
-                f"{len(columns)} columns have no room: expected a larger width, or fewer frames"
-            )
     high = max(1, round(wide / root**2))
     above = [wrap(label, wide, size) for label in columns]
     head = 4 + max(_height(label, size) for label in above)
@@ -243,13 +229,13 @@ def draw_table(
     sides = len(columns) * across - 2 * gap, len(rows) * down - 2 * gap
     whole = Image.new("RGB", sides, "white")
     body = margin + whole.width / 2, head + whole.height / 2
+    inset = margin, head
     figure, place = _figure(
         body,
         title,
         note,
         len(bars),
-        (margin, head),
-        width,
+        inset=inset,
     )
     ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
     for number, (_, row) in enumerate(rows):
@@ -363,21 +349,14 @@ def text_width(lines: str) -> float:
     return max(widths, default=0) / 97
 
 
-def _plan(
-    count: int,
-    shape: float,
-    columns: int | None,
-    width: float | None,
-) -> tuple[int, int, int]:
-    space = (width or MAX_WIDTH) - 2 * _MARGIN + _GAP
+def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]:
+    """Return the number of columns of panels, and the width and height of an image."""
+    space = MAX_WIDTH - 2 * _MARGIN + _GAP
     rows = max(1, round(math.sqrt(count * shape / 2.1)))
     most = int(space // (_COLUMN + _GAP))
     columns = min(columns or math.ceil(count / rows), count, most)
-    wide = space / columns - _GAP
-    if width is None:
-        down = max(48, MAX_HEIGHT / math.ceil(count / columns) - 34)
-        side = min(192, max(128, 560 / math.sqrt(count)))
-        wide = min(side * math.sqrt(shape), wide, down * shape)
+    side = min(192, max(128, 560 / math.sqrt(count)))
+    wide = min(side * math.sqrt(shape), space / columns - _GAP)
     return columns, int(wide), max(1, round(wide / shape))
 
 
@@ -387,17 +366,14 @@ def _figure(
     note: str,
     bars: int,
     inset: tuple[float, float] = (0, 0),
-    width: float | None = None,
 ) -> tuple["Figure", dict[str, float]]:
     """Make a figure with a title, a note, and space for a body of this width and height and bars.
-
-    It is `width` wide, or as wide as the body needs.
 
     Return the figure, and the body's place in it, without an inset at the left and above.
     """
     from matplotlib.figure import Figure
 
-    width = width or max(body[0], 240) + 2 * _MARGIN
+    width = max(body[0], 240) + 2 * _MARGIN
     across = width - 2 * _MARGIN
     title = wrap(title, across, _TITLE)
     note = wrap(note, across, _NOTE)

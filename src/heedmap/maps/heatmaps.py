@@ -520,15 +520,9 @@ class HeatMaps(Mapping[str, HeatMap]):
         """The numbers of the selection's heads, from 0; SelectionError where they were averaged."""
         return self.part.head_numbers
 
-    def sheet(
-        self,
-        chosen: Sequence[HeatMap] | None = None,
-        *,
-        title: str | None = None,
-        scale: Scale = "shared",
-    ) -> Image.Image:
+    def sheet(self) -> Image.Image:
         """Return `figure` as an image."""
-        return plots.render(self.figure(chosen, title=title, scale=scale))
+        return plots.render(self.figure())
 
     def figure(
         self,

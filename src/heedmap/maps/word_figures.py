@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from heedmap.checks import as_list, check_float, check_int, check_subset
+from heedmap.checks import as_list, check_int, check_subset
 from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import Animation
@@ -47,20 +47,12 @@ def timeline(
     *,
     frames: int = FRAMES,
     scale: Scale = "word",
-    width: float | None = None,
 ) -> "Figure":
     """Draw the figure of `Run.timeline`, for maps or a selection of them."""
     words = [word] if isinstance(word, str | int) else as_list(word)
     if not words:
         raise ArgumentError(
             f"word is {quoted(word)}: expected a word, or a list of words"
-        )
-    if width is not None:
-        width = 72 * check_float(
-            "width",
-            width,
-            least=2,
-            most=100,
         )
     maps = resized(maps, SIDE)
     steps = _spread(maps.steps, frames)
@@ -71,14 +63,11 @@ def timeline(
     where = "at all steps" if is_shared else "of a row"
     timesteps = maps.recording.timesteps
     note = f"{len(steps)} of {plural(len(timesteps), 'step')}, each by itself"
-    if maps.image is not None:
-        note += ", over the finished image"
     labels = [row[steps[0]].label for row in rows]
     about: dict[str, Any] = {
         "title": f"Over the steps: {', '.join(labels)}",
         "note": f"{note} · {mean_of(maps, 'step')} · {maps.tokens.prompt}",
         "bars": [_scale_bar(maps, scale, where, ends)],
-        "width": width,
     }
     columns = [f"step {step}" for step in steps]
     images = [

@@ -388,12 +388,11 @@ def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> int | None:
 
     It is one of `among` if any of these is a content word; None if there are no words.
     """
-    plain = maps.without_shared_scale()
     words = [word for word in maps.words if is_content(word.text)] or maps.words
     words = [word for word in words if word.number in among] or words
     return max(
         (word.number for word in words),
-        key=lambda number: np.std(plain.at(number).values, dtype=float),
+        key=lambda number: np.std(maps.at(number).values, dtype=float),
         default=None,
     )
 

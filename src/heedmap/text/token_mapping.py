@@ -1,6 +1,5 @@
 """The source's tokens whose attention the tokens of an edited prompt take."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from heedmap.io.schemas import TokenKind
@@ -130,13 +129,11 @@ def _owners(table: TokenTable) -> dict[int, int]:
     return {p: number for number, word in enumerate(table.words) for p in word.tokens}
 
 
-def _units(table: TokenTable) -> list[list[int]]:
+def _units(table: TokenTable) -> list[tuple[int, ...]]:
     """Return the text tokens of each word; punctuation stands alone."""
     owners = _owners(table)
-    units: defaultdict[int, list[int]] = defaultdict(list)
-    for position in table.positions():
-        units[owners.get(position, -1 - position)].append(position)
-    return list(units.values())
+    others = [(position,) for position in table.positions() if position not in owners]
+    return sorted([*others, *(word.tokens for word in table.read_words)])
 
 
 def _punctuation(table: TokenTable) -> list[list[int]]:

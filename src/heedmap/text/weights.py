@@ -139,9 +139,9 @@ def spelled(text: str, spans: Sequence[Span]) -> str:
     marks: defaultdict[int, str] = defaultdict(str)
     # Inner brackets close first; of two around the same words the later one is the inner one.
     for start, end, weight in sorted(reversed(spans), key=lambda span: -span[0]):
-        short = f"{weight:g}"
-        sign = "" if _is_weight(text[start:end], short) else "+"
-        marks[end] += f":{sign}{short if float(short) == weight else repr(weight)})"
+        number = repr(weight).removesuffix(".0")
+        sign = "" if _is_weight(text[start:end], number) else "+"
+        marks[end] += f":{sign}{number})"
     for start, _, _ in spans:
         marks[start] += "("
     edges = sorted({0, len(text), *marks})

@@ -7,7 +7,7 @@ table are also its schema in files.
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, groupby
 from typing import Annotated
 
 from heedmap.checks import check_int, check_text
@@ -330,14 +330,13 @@ class TokenTable:
 
     def text_of(self, tokens: Collection[int]) -> str:
         """Return the words that have some of these tokens, as in the prompt: "blue tree"."""
-        runs: list[list[Word]] = []
-        for word in self.words:
-            if set(word.tokens).isdisjoint(tokens):
-                continue
-            if not runs or runs[-1][-1].number != word.number - 1:
-                runs.append([])
-            runs[-1].append(word)
-        texts = [self.prompt[run[0].start : run[-1].end] for run in runs]
+        texts: list[str] = []
+        for has_tokens, group in groupby(
+            self.words, lambda word: not set(word.tokens).isdisjoint(tokens)
+        ):
+            words = [*group]
+            if has_tokens:
+                texts.append(self.prompt[words[0].start : words[-1].end])
         return " and ".join(texts)
 
     def _read_places(self, query: str) -> list[tuple[Word, ...]]:
