@@ -34,6 +34,7 @@ _RULE = "#cdcdd1"
 _BOX = "#ff375f"  # outlines of regions
 # sizes of letters
 _TITLE = 14
+_CAPTION = 11
 _NOTE = 9
 _MARGIN = 16
 _GAP = 10
@@ -101,47 +102,37 @@ def draw_panels(
     shape = panels[0].picture.width / panels[0].picture.height
     columns, wide, high = _plan(len(panels), shape, columns)
     across = max(wide, _COLUMN)
-    size = min(13, max(8, 0.075 * math.sqrt(wide * high)))
-    captions = [wrap(panel.caption, across, size) for panel in panels]
-    notes = [wrap(panel.note, across, 0.8 * size) for panel in panels]
-    below = [
-        _height(caption, size) + _height(note, 0.8 * size)
-        for caption, note in zip(captions, notes, strict=True)
-    ]
-    heights: list[float] = []
-    for start in range(0, len(panels), columns):
-        heights += [high, 4 + max(below[start : start + columns]) + _GAP]
-    heights[-1] -= _GAP
-    body = columns * (across + _GAP) - _GAP, sum(heights)
-    figure, place = _figure(body, title, note, len(bars))
-    grid = figure.add_gridspec(
-        len(heights),
-        columns,
-        height_ratios=heights,
-        hspace=0,
-        wspace=_GAP / across,
-        **place,
-    )
+    captions = [wrap(panel.caption, across, _CAPTION) for panel in panels]
+    notes = [wrap(panel.note, across, _NOTE) for panel in panels]
+    caption_height = max(_height(caption, _CAPTION) for caption in captions)
+    note_height = max(_height(note, _NOTE) for note in notes)
+    right = across + _GAP
+    down = high + 4 + caption_height + note_height + _GAP
+    rows = math.ceil(len(panels) / columns)
+    body = columns * right - _GAP, rows * down - _GAP
+    figure, left, top = _figure(body, title, note, len(bars))
+    left += (across - wide) / 2
     for number, panel in enumerate(panels):
         row, column = divmod(number, columns)
-        ax = figure.add_subplot(grid[2 * row, column], xticks=[], yticks=[])
+        corner = left + column * right, top + row * down
+        ax = _axes(figure, corner, (wide, high))
+        ax.set(xticks=[], yticks=[])
         ax.imshow(_fitted(panel.picture, (2 * wide, 2 * high)))
-        ax.spines[:].set_visible(False)
         ax.set_xlabel(
             captions[number],
             labelpad=3,
-            size=size,
+            size=_CAPTION,
             color=_INK,
         )
         ax.annotate(
             notes[number],
             (0.5, 0),
-            (0, -4 - _height(captions[number], size)),
+            (0, -4 - _height(captions[number], _CAPTION)),
             xycoords="axes fraction",
             textcoords="offset points",
             ha="center",
             va="top",
-            size=0.8 * size,
+            size=_NOTE,
             color=_SOFT,
         )
     return with_bars(figure, bars)
@@ -228,16 +219,10 @@ def draw_table(
     down = 2 * (high + gap)
     sides = len(columns) * across - 2 * gap, len(rows) * down - 2 * gap
     whole = Image.new("RGB", sides, "white")
-    body = margin + whole.width / 2, head + whole.height / 2
-    inset = margin, head
-    figure, place = _figure(
-        body,
-        title,
-        note,
-        len(bars),
-        inset=inset,
-    )
-    ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
+    inner = whole.width / 2, whole.height / 2
+    body = margin + inner[0], head + inner[1]
+    figure, left, top = _figure(body, title, note, len(bars))
+    ax = _axes(figure, (left + margin, top + head), inner)
     for number, (_, row) in enumerate(rows):
         y = number * down + high
         blank = [""] * (len(columns) - len(row))
@@ -258,7 +243,6 @@ def draw_table(
                 small = _fitted(cell, (2 * wide, 2 * high))
                 whole.paste(small, (x - small.width // 2, y - small.height // 2))
     ax.imshow(whole)
-    ax.spines[:].set_visible(False)
     ax.tick_params(
         length=0,
         pad=3,
@@ -365,11 +349,10 @@ def _figure(
     title: str,
     note: str,
     bars: int,
-    inset: tuple[float, float] = (0, 0),
-) -> tuple["Figure", dict[str, float]]:
+) -> tuple["Figure", float, float]:
     """Make a figure with a title, a note, and space for a body of this width and height and bars.
 
-    Return the figure, and the body's place in it, without an inset at the left and above.
+    Return the figure, and the distances of the body from its left and its top.
     """
     from matplotlib.figure import Figure
 
@@ -397,13 +380,21 @@ def _figure(
         color=_SOFT,
         **corner,
     )
-    start = (width - body[0]) / 2
-    return figure, {
-        "left": (start + inset[0]) / width,
-        "right": (start + body[0]) / width,
-        "top": 1 - (top + inset[1]) / height,
-        "bottom": foot / height,
-    }
+    return figure, (width - body[0]) / 2, top
+
+
+def _axes(
+    figure: "Figure",
+    corner: tuple[float, float],
+    size: tuple[float, float],
+) -> "Axes":
+    """Make axes without a frame; their corner is measured from the left and the top."""
+    width, height = figure.get_size_inches() * 72
+    left = corner[0] / width
+    bottom = 1 - (corner[1] + size[1]) / height
+    ax = figure.add_axes((left, bottom, size[0] / width, size[1] / height))
+    ax.spines[:].set_visible(False)
+    return ax
 
 
 def with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
@@ -434,11 +425,9 @@ def with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
                 low=low,
                 high=1,
             )
-        bottom = _MARGIN + number * _BAR + 12
-        corner = _MARGIN / width, bottom / height
-        ax = figure.add_axes((*corner, 110 / width, 7 / height))
+        bottom = height - _MARGIN - number * _BAR - 12
+        ax = _axes(figure, (_MARGIN, bottom - 7), (110, 7))
         ax.imshow(colours, extent=(0, 1, 0, 1), aspect="auto")
-        ax.spines[:].set_visible(False)
         ax.tick_params(
             length=0,
             pad=2,

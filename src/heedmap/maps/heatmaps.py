@@ -318,9 +318,6 @@ class HeatMaps(Mapping[str, HeatMap]):
         """The words that the model read, in order."""
         return self.recording.table.read_words
 
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
     def __iter__(self) -> Iterator[str]:
         """Yield the words that have maps, each once, in order."""
         return iter(dict.fromkeys(word.text for word in self.words))
@@ -558,7 +555,7 @@ class HeatMaps(Mapping[str, HeatMap]):
                 title += f" · the first {MOST_SHOWN} words"
         panels: list[Panel] = []
         if self.image is not None:
-            panels.append(Panel("", overlays.enlarge(self.image), "the image"))
+            panels.append(Panel("", self.image, "the image"))
         if not chosen:
             return plots.draw_panels(panels, title=title), []
         groups = [[heat] for heat in chosen]

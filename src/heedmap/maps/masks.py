@@ -171,11 +171,10 @@ def scaled(values: np.ndarray) -> np.ndarray:
 
 def _height(values: np.ndarray) -> np.ndarray:
     """Return the height of each place above the mean, by the greatest height: 0 to 1."""
-    exact = values.astype(np.float64)
     if is_even(values):
-        return np.zeros_like(exact)
-    above = np.maximum(exact - exact.mean(), 0)
-    return above / above.max()
+        return np.zeros(values.shape)
+    exact = values.astype(np.float64)
+    return scaled(np.maximum(exact - exact.mean(), 0))
 
 
 # --- segments -----------------------------------------------------------------------------------

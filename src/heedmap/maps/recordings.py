@@ -294,8 +294,8 @@ class Recording(RecordingInfo):
             with opened as file:
                 about: dict[str, str] = file.metadata() or {}
             text = about.get("heedmap", "")
-            arrays = safetensors.numpy.load_file(path)
-            return _read(reading.decode(text, RecordingFile, path), arrays)
+            load_file: Any = safetensors.numpy.load_file
+            return _read(reading.decode(text, RecordingFile, path), load_file(path))
         except (SafetensorError, OSError, ValueError) as error:
             raise RunError(
                 f"{path} is not a recording that heedmap wrote: {error}"
@@ -510,7 +510,8 @@ def numbers_of(
     """
     numbers: list[int] = []
     with suppress(IndexError, TypeError, ValueError):
-        index = wanted if isinstance(wanted, slice) else np.asarray(wanted)
+        is_slice = hasattr(wanted, "indices")
+        index: Any = wanted if is_slice else np.asarray(wanted)
         numbers = np.unique(np.arange(total)[index]).tolist()
     selected = tuple(number for number in numbers if number in among)
     if not selected:
