@@ -28,7 +28,6 @@ MAX_WIDTH = 1200
 MAX_HEIGHT = 850
 """Points of a figure, unless it has many columns or rows."""
 # captions, notes, outlines
-_INK = "#1d1d1f"
 _SOFT = "#636368"
 _RULE = "#cdcdd1"
 _BOX = "#ff375f"  # outlines of regions
@@ -38,6 +37,7 @@ _CAPTION = 11
 _NOTE = 9
 _MARGIN = 16
 _GAP = 10
+_CELL_GAP = 6
 _COLUMN = 56
 _BAR = 44
 # The first comes with matplotlib; the others have the scripts that it lacks.
@@ -122,7 +122,6 @@ def draw_panels(
             captions[number],
             labelpad=3,
             size=_CAPTION,
-            color=_INK,
         )
         ax.annotate(
             notes[number],
@@ -206,19 +205,17 @@ def draw_table(
     """
     first = next(cell for _, row in rows for cell in row if not isinstance(cell, str))
     root = (first.width / first.height) ** 0.5
-    size, gap = (10, 6) if side >= _COLUMN else (7.5, 2)
-    labels = [wrap(label, 100, size) for label, _ in rows]
-    margin = 4 + math.ceil(max(map(text_width, labels)) * size)
-    fit = (MAX_WIDTH - 2 * _MARGIN - margin + gap) / len(columns) - gap
+    labels = [wrap(label, 100, _NOTE) for label, _ in rows]
+    margin = 4 + math.ceil(max(map(text_width, labels)) * _NOTE)
+    fit = (MAX_WIDTH - 2 * _MARGIN - margin) / len(columns) - _CELL_GAP
     wide = round(max(min(side * root, fit), min(side, 48) * root))
     high = max(1, round(wide / root**2))
-    above = [wrap(label, wide, size) for label in columns]
-    head = 4 + max(_height(label, size) for label in above)
+    above = [wrap(label, wide, _NOTE) for label in columns]
+    head = 4 + max(_height(label, _NOTE) for label in above)
     # pixels
-    across = 2 * (wide + gap)
-    down = 2 * (high + gap)
-    sides = len(columns) * across - 2 * gap, len(rows) * down - 2 * gap
-    whole = Image.new("RGB", sides, "white")
+    across = 2 * (wide + _CELL_GAP)
+    down = 2 * (high + _CELL_GAP)
+    whole = Image.new("RGB", (len(columns) * across, len(rows) * down), "white")
     inner = whole.width / 2, whole.height / 2
     body = margin + inner[0], head + inner[1]
     figure, left, top = _figure(body, title, note, len(bars))
@@ -229,26 +226,19 @@ def draw_table(
         for column, cell in enumerate([*row, *blank]):
             x = column * across + wide
             if isinstance(cell, str):
-                text = wrap(cell, wide, 0.8 * size)
-                style = {"size": 0.8 * size, "color": _SOFT}
                 ax.text(
                     x,
                     y,
-                    text,
+                    wrap(cell, wide, _NOTE),
                     ha="center",
                     va="center",
-                    **style,
+                    size=_NOTE,
+                    color=_SOFT,
                 )
             else:
                 small = _fitted(cell, (2 * wide, 2 * high))
                 whole.paste(small, (x - small.width // 2, y - small.height // 2))
     ax.imshow(whole)
-    ax.tick_params(
-        length=0,
-        pad=3,
-        labelcolor=_INK,
-        labelsize=size,
-    )
     ax.xaxis.tick_top()
     ax.set_xticks([x * across + wide for x in range(len(columns))], above)
     ax.set_yticks([y * down + high for y in range(len(rows))], labels)
@@ -370,7 +360,6 @@ def _figure(
         title,
         y=1 - _MARGIN / height,
         size=_TITLE,
-        color=_INK,
         **corner,
     )
     figure.text(
@@ -394,6 +383,7 @@ def _axes(
     bottom = 1 - (corner[1] + size[1]) / height
     ax = figure.add_axes((left, bottom, size[0] / width, size[1] / height))
     ax.spines[:].set_visible(False)
+    ax.tick_params(length=0, labelsize=_NOTE)
     return ax
 
 
@@ -428,12 +418,6 @@ def with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
         bottom = height - _MARGIN - number * _BAR - 12
         ax = _axes(figure, (_MARGIN, bottom - 7), (110, 7))
         ax.imshow(colours, extent=(0, 1, 0, 1), aspect="auto")
-        ax.tick_params(
-            length=0,
-            pad=2,
-            labelcolor=_SOFT,
-            labelsize=_NOTE,
-        )
         ax.set(xticks=(0, 1), xticklabels=ends, yticks=())
         for label, side in zip(ax.get_xticklabels(), ("left", "right"), strict=True):
             label.set_horizontalalignment(side)

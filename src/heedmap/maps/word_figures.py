@@ -136,14 +136,15 @@ def layers_by_heads(
         "bars": [_scale_bar(maps, scale, where, ends)],
     }
     layers = [layer.short for layer in maps.layers]
-    if names == ["layer"]:
-        notes = ["{1}×{0} cells".format(*layer.grid) for layer in maps.layers]
-        panels = _panels(maps, layers, _images(heats, ends), notes)
-        return plots.draw_panels(panels, **about)
-    heads = [f"head {head}" if side >= 32 else f"{head}" for head in maps.heads]
+    heads = [f"head {head}" for head in maps.heads] if "head" in names else []
     if not is_table:
-        panels = _panels(maps, heads, _images(heats, ends), [""] * len(heads))
+        notes = [""] * len(heats)
+        if "layer" in names:
+            notes = ["{1}×{0} cells".format(*layer.grid) for layer in maps.layers]
+        panels = _panels(maps, heads or layers, _images(heats, ends), notes)
         return plots.draw_panels(panels, **about)
+    if side < 32:
+        heads = list(map(str, maps.heads))
     images = [_images(row, ends) for row in rows]
     table = [*zip(layers, images, strict=True)]
     if image is not None:

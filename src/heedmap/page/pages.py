@@ -259,7 +259,9 @@ def _recordings(run: "Run") -> dict[str, Recording]:
 
 def places_data(places: HeatMaps | None) -> list[dict[str, str]]:
     """Return the label of each place, and its overlay as a data URL."""
-    heats = places.values() if places is not None else ()
+    if places is None:
+        return []
+    heats = [places.at(word.number) for word in places.words]
     return [
         {
             "label": heat.label,
