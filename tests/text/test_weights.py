@@ -82,23 +82,15 @@ def test_brackets_that_other_programs_read_as_weights(prompt, bracket):
     assert not parse_weights(escape(found.text)).bracket
 
 
-ODD = ["a (cat:1,5)", "(cat: )", "(cat:2x)", "a (cat:1.5, scene: night", ":3.5)", r"(cat:1.5\)"]
+WRONG = ("a (cat:1,5)", "(cat: )", "(cat:2x)", "(cat:+1e7)")
+UNBALANCED = ("a (cat:1.5, scene: night", "a ((cat:1.5)", ":3.5)", r"\(cat:1.5)")
 
 
-@pytest.mark.parametrize("prompt", ODD)
-def test_brackets_that_only_look_like_weights_are_text_with_a_warning(prompt):
-    found = parse_weights(prompt)
-    assert not found.spans and bracket_warning(found)
-
-
-def test_an_open_bracket_around_a_weight_has_a_warning():
-    assert parse("a ((cat:1.5)") == ("a (cat", [("cat", 1.5)])
-    assert bracket_warning(parse_weights("a ((cat:1.5)"))
-
-
-def test_weights_of_any_size_are_refused():
-    with pytest.raises(ArgumentError, match="weight"):
-        parse_weights("(cat:+1e7)")
+@pytest.mark.parametrize(("prompts", "named"), [(WRONG, "weight"), (UNBALANCED, "bracket")])
+def test_wrong_weights_and_unbalanced_brackets_are_refused(prompts, named):
+    for prompt in prompts:
+        with pytest.raises(ArgumentError, match=named):
+            parse_weights(prompt)
 
 
 # --- properties -------------------------------------------------------------------------------

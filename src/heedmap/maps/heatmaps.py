@@ -273,6 +273,7 @@ def colour_ranges(
     ends = min(low for low, _ in ranges), max(high for _, high in ranges)
     if ends[0] < 0:
         ends = overlays.centred(*ends)
+        ranges = [overlays.centred(*one) for one in ranges]
     if shared:
         return [ends] * len(ranges), ends
     return ranges, ("−most" if ends[0] < 0 else "least", "most")

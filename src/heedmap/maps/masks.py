@@ -356,13 +356,11 @@ def segmented(
     else:
         queries = as_ordered_list(phrases)
     for query in queries or ():
-        if isinstance(query, str):
-            tokens = table.find(query)
-        else:
-            tokens = table.tokens_at(query)
+        is_text = isinstance(query, str)
+        tokens = table.find(query) if is_text else table.tokens_at(query)
         # Two words of one phrase have one mask (`HeatMap.soft_mask`).
         place = tuple(chain(*phrases_of(table, tokens)))
-        name = table.name_of(query) if isinstance(query, str) else table.text_of(place)
+        name = table.name_of(query) if is_text else table.text_of(place)
         if not set(place).isdisjoint(chain(*places)):
             raise ArgumentError(
                 f"{quoted(name)} is of a phrase that was named before: name it once"

@@ -293,9 +293,10 @@ class Recording(RecordingInfo):
             opened: Any = safe_open(path, framework="numpy")
             with opened as file:
                 about: dict[str, str] = file.metadata() or {}
+                names: list[str] = sorted(file.keys())
+                arrays = {name: file.get_tensor(name) for name in names}
             text = about.get("heedmap", "")
-            load_file: Any = safetensors.numpy.load_file
-            return _read(reading.decode(text, RecordingFile, path), load_file(path))
+            return _read(reading.decode(text, RecordingFile, path), arrays)
         except (SafetensorError, OSError, ValueError) as error:
             raise RunError(
                 f"{path} is not a recording that heedmap wrote: {error}"
@@ -391,8 +392,7 @@ class Selection:
             if is_of_grid and (layers is None or layer_fits(layer, layers)):
                 numbers.append(i)
         if not numbers:
-            before = [self.recording.layers[i] for i in self.layer_numbers]
-            parts = {layer.name: layer.part for layer in before}
+            parts = {layer.name: layer.part for layer in self.recording.layers}
             raise SelectionError(
                 f"no layer matches layers={quoted(layers)}, resolution={quoted(resolution)}: "
                 f"available are {layers_there(parts, str(layers))}"
@@ -461,9 +461,9 @@ class Selection:
     def extremes(self) -> tuple[float, float]:
         """The lowest and the highest value among the maps of all words."""
         maps = [self.mean_of(word.tokens) for word in self.recording.table.read_words]
-        low = min([float(values.min()) for values in maps], default=0.0)
-        high = max([float(values.max()) for values in maps], default=1.0)
-        return low, high
+        if not maps:
+            return 0.0, 1.0
+        return float(np.min(maps)), float(np.max(maps))
 
     @cached_property
     def _sums(self) -> dict[tuple[int, int], np.ndarray]:

@@ -9,10 +9,12 @@ r"""Weights in a prompt: `(word:1.5)`, `(two words:0.3)`, `(word:-1)`.
 - A number above 4, or behind another number, is no weight but a time, a ratio or a year:
   "(12:30)", "(4:3)" and "(year:1990)" are text, with a warning. Write such a weight with its sign,
   "(word:+30)".
-- "(cat:1,5)", "(cat:2x)", "cat:1.5)" and "(cat:1.5" are text, too, and the warning says so; " :3)"
-  is a face.
+- A bracket that only looks like a weight is an error: "(cat:1,5)", "(cat:2x)", "(cat:)". So is
+  "cat:1.5)" without its first bracket; " :3)" is a face.
+- In a prompt with weights all brackets have to balance.
 """
 
+import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
@@ -35,6 +37,11 @@ _SIGNS = re.compile(r"\\[\\()\[\]:]|(?::([^()\[\]:\\]*+))?\)|[(\[\]]")
 _ESCAPED = re.compile(r"[()\[\]]|\\(?=[\\()\[\]:]|\Z)")
 # Possessive, so that the time is linear in the length of the prompt.
 _NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
+_LOOKS_LIKE_NUMBER = re.compile(
+    r"[-+−]?(?:[.,]?\d\S*+|nan|inf(?:inity)?)|", re.IGNORECASE
+)
+_WEIGHT_BEGINS = re.compile(r"(?<!\\):(?!\d\d+(?![\d.eE]))[-+−]?[.,]?\d")
+_FACE = re.compile(r"\s:\d\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class WeightedPrompt:
         spans: `(start, end, weight)` of each bracket with a weight, in characters of `text`, by
             the place of the opening brackets. Spans are nested or apart; each has the weight of its
             bracket alone.
-        bracket: the first unescaped bracket that is text, with its content.
+        bracket: the first pair of unescaped brackets that is text, with its content.
     """
 
     text: str
@@ -57,13 +64,14 @@ class WeightedPrompt:
 def parse_weights(prompt: str) -> WeightedPrompt:
     """Read the weights in a prompt; the module's docstring has the syntax.
 
-    ArgumentError if a weight is beyond `MAX_WEIGHT`. Its message counts the characters of the
-    prompt from 1.
+    ArgumentError if a weight is not a number or beyond `MAX_WEIGHT`, or a bracket around a weight
+    has no partner. Messages count the characters of the prompt from 1.
     """
     check_text("the prompt", prompt)
     hidden: set[int] = set()  # characters that the model does not read
     spans: list[Span] = []
     plain: list[tuple[int, int]] = []  # brackets that are text
+    unpaired: list[int] = []
     squares: list[int] = []
     opened: list[int] = []
     for sign in _SIGNS.finditer(prompt):
@@ -86,10 +94,14 @@ def parse_weights(prompt: str) -> WeightedPrompt:
             else:
                 hidden.update((bracket, *range(start, end)))
                 spans.append((bracket + 1, start, weight))
-        elif sign[1] and prompt[start - 1 : start] != " ":
-            plain.append((start, end))
-    if opened and ":" in prompt[opened[0] :]:
-        plain.append((opened[0], len(prompt)))
+        elif _is_weight(prompt[:start], sign[1]) and not _FACE.match(prompt, start - 1):
+            raise _unbalanced(prompt, end - 1)
+        elif not _FACE.match(prompt, start - 1):
+            unpaired.append(end - 1)
+    if opened and (spans or _WEIGHT_BEGINS.search(prompt, opened[0])):
+        raise _unbalanced(prompt, opened[0])
+    if spans and unpaired:
+        raise _unbalanced(prompt, unpaired[0])
     text, moved = _without(prompt, hidden, sorted(spans))
     bracket = prompt[slice(*min(plain))] if plain else ""
     return WeightedPrompt(text, tuple(moved), bracket)
@@ -108,25 +120,41 @@ def _without(
 
 def _weight(prompt: str, bracket: int, end: re.Match[str]) -> float | None:
     """Return the weight at the end of a bracket; None for text."""
-    number = (end[1] or "").strip().replace("−", "-")
-    if not _is_weight(prompt[bracket + 1 : end.start()], number):
+    if end[1] is None:
         return None
-    weight = float(number)
-    if abs(weight) > MAX_WEIGHT:
+    text = end[1].strip()
+    if not _LOOKS_LIKE_NUMBER.fullmatch(text):
+        return None
+    weight = math.nan
+    number = text.replace("−", "-")
+    if _NUMBER.fullmatch(number):
+        if not _is_weight(prompt[bracket + 1 : end.start()], number):
+            return None
+        weight = float(number)
+    if not abs(weight) <= MAX_WEIGHT:  # refuses NaN, too
         raise ArgumentError(
-            f"the weight {quoted(number)} at character {end.start() + 2} of the prompt is beyond "
-            f"±{MAX_WEIGHT:g}: give a smaller one, or write '\\:' where the colon is text"
+            f"the weight {quoted(text)} at character {end.start() + 2} of the prompt is no number "
+            f"from −{MAX_WEIGHT:g} to {MAX_WEIGHT:g}: write it as in '(word:1.5)', or '\\:' "
+            "where the colon is text"
         )
     return weight + 0.0  # no -0
 
 
-def _is_weight(text: str, number: str) -> bool:
+def _is_weight(text: str, number: str | None) -> bool:
     """Return whether a number behind a text may be its weight: with a sign, or a plausible one."""
-    if not _NUMBER.fullmatch(number):
+    if number is None or not _NUMBER.fullmatch(number):
         return False
     if number.startswith(("+", "-")):
         return True
     return float(number) <= PLAUSIBLE_WEIGHT and not text.strip().isdecimal()
+
+
+def _unbalanced(prompt: str, place: int) -> ArgumentError:
+    mark = prompt[place]
+    return ArgumentError(
+        f"the bracket '{mark}' at character {place + 1} of the prompt has no partner, and the "
+        f"prompt has weights: add the other bracket, or write '\\{mark}' where it is text"
+    )
 
 
 def escape(text: str) -> str:
@@ -167,7 +195,8 @@ def bracket_warning(prompt: WeightedPrompt) -> str:
         return ""
     return (
         f"{quoted(prompt.bracket)} is read as text, not as a weight; write a weight as in "
-        "'(word:1.3)' or '(word:+30)', or '\\' before brackets that are text"
+        f"'(word:1.3)' or '(word:+30)', or '\\{prompt.bracket[0]}' and "
+        f"'\\{prompt.bracket[-1]}' for text"
     )
 
 
