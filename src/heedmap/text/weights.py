@@ -167,9 +167,9 @@ def spelled(text: str, spans: Sequence[Span]) -> str:
     marks: defaultdict[int, str] = defaultdict(str)
     # Inner brackets close first; of two around the same words the later one is the inner one.
     for start, end, weight in sorted(reversed(spans), key=lambda span: -span[0]):
-        number = repr(weight).removesuffix(".0")
-        sign = "" if _is_weight(text[start:end], number) else "+"
-        marks[end] += f":{sign}{number})"
+        short = f"{weight:g}"
+        sign = "" if _is_weight(text[start:end], short) else "+"
+        marks[end] += f":{sign}{short if float(short) == weight else repr(weight)})"
     for start, _, _ in spans:
         marks[start] += "("
     edges = sorted({0, len(text), *marks})
