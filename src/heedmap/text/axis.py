@@ -21,12 +21,14 @@ def arrange(table: TokenTable, places: Sequence[int | None]) -> TokenTable:
 
     The tokens of other positions are missing.
     """
-    numbers = {place: number for number, place in enumerate(places)}
     tokens: list[Token] = []
+    numbers: dict[int, int] = {}
     for number, place in enumerate(places):
-        token = _PADDING if place is None else table.tokens[place]
+        token = _PADDING
+        if place is not None:
+            token = table.tokens[place]
+            numbers[place] = number
         tokens.append(replace(token, position=number))
-    read = numbers.keys() - {None}
     words: list[Word] = []
     for word in table.words:
         positions = tuple(numbers[place] for place in word.tokens if place in numbers)
@@ -34,8 +36,8 @@ def arrange(table: TokenTable, places: Sequence[int | None]) -> TokenTable:
         words.append(replace(word, tokens=positions, missing=missing))
     return TokenTable(
         prompt=table.prompt,
-        limit=table.limit + len(read) - len(table.tokens),
-        missing=table.missing + len({*table.positions()} - read),
+        limit=table.limit + len(numbers) - len(table.tokens),
+        missing=table.missing + len({*table.positions()} - {*numbers}),
         tokens=tuple(tokens),
         words=tuple(words),
     )
