@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from heedmap.backends.base import Undo
-from heedmap.backends.tap import uncompiled
 from heedmap.errors import TraceError
 
 
@@ -73,7 +72,6 @@ def record_activations(
         # Fused projections give the keys, too, which are first.
         tensors["value"] = output[..., -layer.inner_kv_dim :]
 
-    @uncompiled
     def end(
         _: Any,
         args: Any,
@@ -116,7 +114,7 @@ def record_activations(
     hooks[getattr(layer, "to_gate", None)] = keep_gate
     hooks.pop(None, None)
     for module, hook in hooks.items():
-        undo(module.register_forward_hook(uncompiled(hook)).remove)
+        undo(module.register_forward_hook(hook).remove)
     undo(layer.register_forward_hook(end, with_kwargs=True).remove)
 
 

@@ -69,10 +69,10 @@ class TraceHooks:
         self.undo.enter_context(loading.silence_logs(pipe))
         self.installed = tap.install(
             self.layers,
-            observe,
-            self.model_pass,
             undo,
-            self._editor,
+            observe=observe,
+            model_pass=self.model_pass,
+            editor=self._editor,
             joint=family.is_joint,
         )
         skipping.run_uncompiled(model, undo)
@@ -124,10 +124,10 @@ class TraceHooks:
         if bare and self._propagate is not None:
             tap.install(
                 bare,
-                self._propagate,
-                self.model_pass,
                 self._undo_call.callback,
-                self._self_editor,
+                observe=self._propagate,
+                model_pass=self.model_pass,
+                editor=self._self_editor,
                 needed=self._is_needed,
                 layout=SELF_ATTENTION,
             )
