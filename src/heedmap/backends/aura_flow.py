@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from heedmap.backends.base import Arguments, TextStates
-from heedmap.backends.flux import Flux
+from heedmap.backends.flux import FluxFamily
 from heedmap.backends.joint import JointFamily
 from heedmap.text.axis import padded
 from heedmap.text.words import TokenTable
@@ -26,13 +26,11 @@ _REGISTERS = 8
 class AuraFlow(JointFamily):
     """A pipeline with an `AuraFlowTransformer2DModel`."""
 
-    description = "an AuraFlow pipeline"
     model_class = AuraFlowTransformer2DModel
     block_lists = ("joint_transformer_blocks", "single_transformer_blocks")
     text_first = True
     encoded_places = (0, 2, -1)
-    negative_guidance = "guidance_scale"
-    groups = Flux.groups
+    groups = FluxFamily.groups
 
     @property
     def longest_side(self) -> int:

@@ -4,6 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, update_wrapper
 from traceback import walk_stack
 from types import FrameType
@@ -21,9 +22,9 @@ from heedmap.errors import ArgumentError, TraceError
 from heedmap.io.reading import MAX_SIDE
 from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import DEFAULT_WINDOWS, EditPurpose
-from heedmap.text.axis import concatenate
+from heedmap.text.axis import arrange, concatenate, padded
 from heedmap.text.tokenization import Rewritten, expanded, tokenize
-from heedmap.text.words import TokenTable
+from heedmap.text.words import Token, TokenTable
 
 Pipeline = DiffusionPipeline
 Arguments = Mapping[str, Any]
@@ -42,7 +43,6 @@ class Family(ABC):
 
     Attributes:
         pipe: the pipeline.
-        description: the models of the family, for error messages.
         component: the name of the denoiser in a pipeline.
         model_class: the class of the denoiser; its first argument is the latent (B, C, h, w), and
             it takes "timestep" and "encoder_hidden_states", the text states (B, K, C).
@@ -65,7 +65,10 @@ class Family(ABC):
             "text_encoder_2".
         pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
             "" where they are not.
-        encoder_padding: the side on which the text encoder pads prompts, if it is another.
+        encoder_padding: the side on which the text encoder pads them, if it is another.
+        token_multiple: the number of tokens to whose multiples prompts are padded on that side.
+        empty_token: the id of the only token of a prompt that has no other.
+        dropped: the number of the first tokens, of a template, that are not on the K axis.
         pads_branches_alike: whether `encode_prompt` pads them to the longest of the negative
             prompts, too.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
@@ -81,10 +84,8 @@ class Family(ABC):
         guidance_off: the guidance that makes a pipeline read the prompt alone.
         timestep_error: the relative error of the timesteps of `model_inputs`.
         concepts_refusal: why concepts beside the prompt cannot be recorded; "" where they can.
-        needed_parts: parts beside the tokenizers without which a pipeline cannot be made.
     """
 
-    description: str
     component: str
     model_class: type[torch.nn.Module]
     older_names: tuple[str, ...] = ()
@@ -98,6 +99,9 @@ class Family(ABC):
     sequences: tuple[tuple[str, ...], ...] = (("tokenizer", "tokenizer_2"),)
     pads_to_longest: Literal["", "left", "right"] = ""
     encoder_padding: Literal["", "left", "right"] = ""
+    token_multiple = 1
+    empty_token = 0
+    dropped = 0
     pads_branches_alike = False
     encodes_negative_apart = False
     runs_negative_apart = False
@@ -105,11 +109,10 @@ class Family(ABC):
     encoding_calls = 1
     encoded_places = (0, 1, -1)
     prompt_arguments: tuple[str, ...] = ()
-    negative_guidance = "a guidance"
+    negative_guidance = "guidance_scale"
     guidance_off = 1.0
     timestep_error = 0.0
     concepts_refusal = ""
-    needed_parts: tuple[str, ...] = ()
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe
@@ -144,20 +147,18 @@ class Family(ABC):
 
     def layout(
         self,
-        count: int,
         tokens: int,
         positions: int,
         references: Sequence[int] = (),
     ) -> Layout:
-        """Return where text and image stand in a pass on `count` rows of the batch.
+        """Return where text and image stand in a pass: one row that stands for all of them.
 
         Args:
-            count: the rows.
             tokens: the number of text tokens that the model was given.
             positions: the number of the image's positions, where a layer has all of them.
             references: the number of positions of each reference image.
         """
-        return Layout((RowLayout(),) * count)
+        return Layout()
 
     def row_layout(
         self,
@@ -174,7 +175,7 @@ class Family(ABC):
             positions: the number of the image's positions.
             references: the number of positions of each reference image.
         """
-        return self.layout(1, tokens, positions, references).rows[0]
+        return self.layout(tokens, positions, references).rows[0]
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:
         """Return the group of layers that each of these is in, by dotted path, if it has one."""
@@ -297,7 +298,7 @@ class Family(ABC):
         arguments: Arguments,
     ) -> Sequence[int]:
         """Return the places on the K axis, among the `count` that a text encoder reads."""
-        return range(count)
+        return range(self.dropped, count)
 
     @property
     def off_axis(self) -> Collection[int]:
@@ -314,12 +315,36 @@ class Family(ABC):
 
         The arguments are those of `encode_prompt`.
         """
-        return tokenize(
+        before, after = self.template(arguments, tokenizer, prompt)
+        inner = getattr(tokenizer, "tokenizer", tokenizer)  # that of a processor
+        is_begun = inner is not tokenizer and before.startswith(inner.bos_token or "\0")
+        table = tokenize(
             prompt,
-            tokenizer,
+            inner,
+            before=before,
+            after=after,
             rewrite=self.rewriter(tokenizer, arguments),
-            limit=self.limit(arguments, tokenizer),
+            limit=self.limit(arguments, tokenizer) + self.dropped,
+            padding=False if self.pads_to_longest else "max_length",
+            add_special_tokens=not is_begun,
         )
+        if not table.tokens:
+            first = Token(0, self.empty_token, "<start>", 0, 0, "start")
+            table = replace(table, tokens=(first,))
+        table = arrange(table, self.axis_places(len(table.tokens), arguments))
+        count = len(table.tokens)
+        count += -count % self.token_multiple
+        return padded(table, count, in_front=self.pads_to_longest == "left")
+
+    def template(
+        self,
+        arguments: Arguments,
+        tokenizer: Any = None,
+        prompt: str = "",
+        /,
+    ) -> tuple[str, str]:
+        """Return the texts that such a call puts before and after a prompt."""
+        return "", ""
 
     def rewriter(
         self,
@@ -341,9 +366,9 @@ class Family(ABC):
         self,
         arguments: Arguments,
         tokenizer: Any = None,
-    ) -> int | None:
-        """Return the number of tokens that such a call reads at most; None: the tokenizer's."""
-        return None
+    ) -> int:
+        """Return the number of tokens that such a call reads at most, without those dropped."""
+        return int(tokenizer.model_max_length)
 
     def whole_table(
         self,

@@ -5,7 +5,6 @@ branches to the longest of them; a mask hides the padding. Four cells of the aut
 channels of one position.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,14 +18,11 @@ from heedmap.backends.base import Arguments, GridShape, TextStates, active_calls
 from heedmap.backends.joint import JointFamily
 from heedmap.errors import TraceError
 from heedmap.io.schemas import MAX_TOKENS
-from heedmap.text.tokenization import tokenize
-from heedmap.text.words import Token, TokenTable
 
 
 class ErnieImage(JointFamily):
     """A pipeline with an `ErnieImageTransformer2DModel`."""
 
-    description = "an ERNIE-Image pipeline"
     model_class = ErnieImageTransformer2DModel
     block_lists = ("layers",)
     layer_classes = (ErnieImageAttention,)
@@ -36,7 +32,6 @@ class ErnieImage(JointFamily):
     masks_padding = True
     pads_to_longest = "right"
     encodes_negative_apart = True
-    negative_guidance = "guidance_scale"
 
     @property
     def latent_multiple(self) -> int:
@@ -116,14 +111,15 @@ class ErnieImage(JointFamily):
         """Return the text states (1, K, C) in the output of a block."""
         return output[-tokens:].transpose(0, 1)
 
-    def table(
+    @property
+    def empty_token(self) -> int:
+        """The token of an empty text."""
+        return self.pipe.tokenizer.bos_token_id or 0
+
+    def limit(
         self,
-        tokenizer: Any,
-        prompt: str,
         arguments: Arguments,
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt, without padding; one token of an empty text."""
-        limit = min(tokenizer.model_max_length, MAX_TOKENS)
-        table = tokenize(prompt, tokenizer, limit=limit, padding=False)
-        begin = Token(0, tokenizer.bos_token_id or 0, "<start>", 0, 0, "start")
-        return replace(table, tokens=table.tokens or (begin,))
+        tokenizer: Any = None,
+    ) -> int:
+        """Return the number of tokens that a table has at most; the pipeline cuts no prompt."""
+        return min(tokenizer.model_max_length, MAX_TOKENS)

@@ -23,7 +23,6 @@ class HunyuanDiT(Transformer):
     channel.
     """
 
-    description = "a HunyuanDiT pipeline"
     model_class = HunyuanDiT2DModel
     block_lists = ("blocks",)
     sequences = (("tokenizer",), ("tokenizer_2",))

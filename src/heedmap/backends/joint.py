@@ -122,7 +122,6 @@ class JointFamily(Transformer):
 
     def layout(
         self,
-        count: int,
         tokens: int,
         positions: int,
         references: Sequence[int] = (),
@@ -138,7 +137,7 @@ class JointFamily(Transformer):
             image = slice(tokens, tokens + positions)
         ends = [*accumulate(references, initial=image.stop)]
         others = tuple(slice(*pair) for pair in pairwise(ends))
-        return Layout((RowLayout(text, image, others),) * count, joint=True)
+        return Layout((RowLayout(text, image, others),), joint=True)
 
 
 class PackedFamily(JointFamily):
@@ -246,3 +245,17 @@ def template_around(prompt: str, render: Callable[[str], str]) -> tuple[str, str
             "of the template"
         )
     return before, after
+
+
+def chat_around(prompt: str, tokenizer: Any, **options: Any) -> tuple[str, str]:
+    """Return the texts that a tokenizer's chat template puts before and after a user's prompt."""
+
+    def render(text: str) -> str:
+        return tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}],
+            tokenize=False,
+            add_generation_prompt=True,
+            **options,
+        )
+
+    return template_around(prompt, render)

@@ -153,7 +153,7 @@ def layer_shapes(
         shared = inner // heads * getattr(layer, "num_kv_heads", heads)
         width = getattr(layer, "inner_kv_dim", shared)
         query = (positions, inner)
-        layout = family.layout(1, tokens, positions)
+        layout = family.layout(tokens, positions)
         keys = (positions + layout.padding, width)
         result.append(
             LayerShapes(

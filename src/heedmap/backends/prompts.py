@@ -246,9 +246,9 @@ def _is_read(
 ) -> bool:
     """Return whether a text encoder read these tokens; padding may depend on the batch."""
     tokens = [token.id for token in table.tokens]
-    if family.pads_to_longest:
+    side = family.encoder_padding or family.pads_to_longest
+    if side:
         tokens = [token.id for token in table.tokens if token.kind != "pad"]
-        side = family.encoder_padding or family.pads_to_longest
         first = len(ids) - len(tokens) if side == "left" else 0
         ids = ids[first : first + len(tokens)]
     return tokens == ids
@@ -517,29 +517,28 @@ def watch(
     # The encoding of the prompt, and the call of the pipeline, which may encode a negative prompt.
     last: tuple[FrameType, Encoding] | None = None
 
-    def repeats(arguments: Arguments) -> int:
-        """Return how often a pipeline repeats states whose method takes no number of images."""
-        running = active_calls(pipe)
-        if _IMAGES in arguments or not running:
-            return 1
-        return running[0].f_locals.get(_IMAGES) or 1
-
     def encode_watched(*args: Any, **kwargs: Any) -> Any:
         nonlocal call, last
         if is_sampling():
             return encode(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        if bound.arguments.get("prompt_embeds") is not None:
+        arguments = bound.arguments
+        if arguments.get("prompt_embeds") is not None:
             # Z-Image takes both, and does not read the text.
-            bound.arguments["prompt"] = None
-        if call is None or not bound.arguments.get("text_encoder_index"):
-            call = EncodingCall(family, bound.arguments, repeats(bound.arguments))
-        call.run(lambda: encode(*args, **kwargs))
+            arguments["prompt"] = None
+        running = active_calls(pipe)
+        if call is None or not arguments.get("text_encoder_index"):
+            repeats = 1
+            if running and _IMAGES not in arguments:
+                repeats = running[0].f_locals.get(_IMAGES) or 1
+            call = EncodingCall(family, arguments, repeats)
+        call.run(partial(encode, *args, **kwargs))
         result = call.results[-1]
         if len(call.results) < family.encoding_calls:
             return result
-        running = active_calls(pipe) if family.encodes_negative_apart else []
+        if not family.encodes_negative_apart:
+            running = []
         if last is not None and running and running[0] is last[0]:
             second = _encoding(call, None, negative)
             begin(replace(last[1], negative=second.conditional))

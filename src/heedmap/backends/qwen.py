@@ -7,7 +7,7 @@ attention is exactly 0. A negative prompt is encoded by a call and run in a pass
 Of Qwen-Image-Edit the language model reads images, too: their tokens stand before the prompt's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -23,21 +23,17 @@ from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.joint import PackedFamily
 from heedmap.errors import ArgumentError
 from heedmap.io.schemas import MAX_TOKENS
-from heedmap.text.axis import arrange
-from heedmap.text.tokenization import tokenize
 from heedmap.text.words import Token, TokenTable
 
 
 class QwenImage(PackedFamily):
     """A pipeline with a `QwenImageTransformer2DModel`, whose layers have half the latent's grid."""
 
-    description = "a Qwen-Image pipeline"
     model_class = QwenImageTransformer2DModel
     masks_padding = True
     pads_to_longest = "right"
     encodes_negative_apart = True
     encoded_places = (0, -1, 1)
-    sequences = (("tokenizer",),)
     negative_guidance = "true_cfg_scale"
 
     def serves(self) -> bool:
@@ -69,35 +65,9 @@ class QwenImage(PackedFamily):
         return one | {"image_rotary_emb": (image, places[:1].expand(text.shape[1], -1))}
 
     @property
-    def start_index(self) -> int:
+    def dropped(self) -> int:
         """The number of the template's first tokens, which the pipeline drops."""
         return self.encoder.prompt_template_encode_start_idx
-
-    def axis_places(
-        self,
-        count: int,
-        arguments: Arguments,
-    ) -> Sequence[int]:
-        """Return the places after those that are dropped."""
-        return range(self.start_index, count)
-
-    def table(
-        self,
-        tokenizer: Any,
-        prompt: str,
-        arguments: Arguments,
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt inside of the template, after its first ones."""
-        before, after = self.template(arguments)
-        table = tokenize(
-            prompt,
-            tokenizer,
-            before=before,
-            after=after,
-            limit=self.limit(arguments) + self.start_index,
-            padding=False,
-        )
-        return arrange(table, self.axis_places(len(table.tokens), arguments))
 
     def limit(
         self,
@@ -107,7 +77,7 @@ class QwenImage(PackedFamily):
         """Return the number of tokens that a call reads at most, after those that are dropped."""
         return min(super().limit(arguments), self.encoder.tokenizer_max_length)
 
-    def template(self, arguments: Arguments) -> tuple[str, str]:
+    def template(self, arguments: Arguments, *_: Any) -> tuple[str, str]:
         """Return the texts before and after a prompt."""
         before, after = self.encoder.prompt_template_encode.split("{}")
         return before, after
@@ -123,7 +93,6 @@ class QwenImageEdit(QwenImage):
     QwenImageEditPlusPipeline reads several, of another size than those beside the image.
     """
 
-    description = "a Qwen-Image-Edit pipeline"
     needs_image = True
     quirks: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ["QwenImageEditPlusPipeline", "QwenImageEditPlusModularPipeline"],
@@ -140,7 +109,7 @@ class QwenImageEdit(QwenImage):
         tokenizer: Any = None,
     ) -> int:
         """Return the number of tokens that a table has at most; the pipelines cut no prompt."""
-        return MAX_TOKENS - self.start_index
+        return MAX_TOKENS - self.dropped
 
     def encoding_arguments(self, arguments: Arguments) -> Arguments:
         """Return the arguments of a call, with the images at the size that they are read at.
@@ -191,7 +160,7 @@ class QwenImageEdit(QwenImage):
             tokens.append(token)
         return replace(table, tokens=tuple(tokens))
 
-    def template(self, arguments: Arguments) -> tuple[str, str]:
+    def template(self, arguments: Arguments, *_: Any) -> tuple[str, str]:
         """Return the texts before and after a prompt, with the tokens of its images."""
         before, after = super().template(arguments)
         images = as_list(arguments.get("image"))

@@ -27,7 +27,6 @@ _INSTRUCTION = "complex_human_instruction"
 class Sana(PixArt):
     """A pipeline with a `SanaTransformer2DModel`, which reads a text as PixArt does."""
 
-    description = "a Sana pipeline"
     model_class = SanaTransformer2DModel
     prompt_arguments = (_INSTRUCTION,)
     quirks: ClassVar[Mapping[str, str]] = {

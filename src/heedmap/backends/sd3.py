@@ -18,7 +18,6 @@ from heedmap.text.words import TokenTable
 class StableDiffusion3(JointFamily):
     """A pipeline with an `SD3Transformer2DModel`."""
 
-    description = "a Stable Diffusion 3 or 3.5 pipeline"
     model_class = SD3Transformer2DModel
     text_first = False
     sequences = (("tokenizer", "tokenizer_2"), ("tokenizer_3",))

@@ -8,6 +8,7 @@ from torch import nn
 
 from heedmap.backends.base import Arguments, Family, GridShape, default_of, parameters
 from heedmap.checks import check_int
+from heedmap.io.schemas import MAX_TOKENS
 
 
 class Transformer(Family):
@@ -60,4 +61,4 @@ class Transformer(Family):
         """Return the number of tokens that a call reads at most."""
         name = "max_sequence_length"
         value = arguments.get(name, default_of(self.pipe, name))
-        return check_int(name, value, least=1)
+        return min(check_int(name, value, least=1), MAX_TOKENS)

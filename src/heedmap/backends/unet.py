@@ -19,10 +19,6 @@ class UNet(Family):
     A prompt is read by CLIP; textual inversion turns a placeholder into several tokens.
     """
 
-    description = (
-        "a Stable Diffusion pipeline with a UNet2DConditionModel"
-        " (1.x, 2.x, XL and their relatives)"
-    )
     component = "unet"
     model_class = UNet2DConditionModel
     quirks: ClassVar[Mapping[str, str]] = {

@@ -18,20 +18,17 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from heedmap.backends.base import Arguments, GridShape, TextStates
-from heedmap.backends.joint import SequenceFamily, template_around
+from heedmap.backends.joint import SequenceFamily, chat_around
 from heedmap.mathematics.events import Layout, RowLayout
-from heedmap.text.axis import padded
-from heedmap.text.tokenization import tokenize
-from heedmap.text.words import TokenTable
 
 
 class ZImage(SequenceFamily):
     """A pipeline with a `ZImageTransformer2DModel`."""
 
-    description = "a Z-Image pipeline"
     model_class = ZImageTransformer2DModel
     block_input = "x"
     lists_text = True
+    token_multiple = 32
     guidance_off = 0.0
     quirks: ClassVar[Mapping[str, str]] = dict.fromkeys(
         [
@@ -92,7 +89,6 @@ class ZImage(SequenceFamily):
 
     def layout(
         self,
-        count: int,
         tokens: int,
         positions: int,
         references: Sequence[int] = (),
@@ -104,7 +100,7 @@ class ZImage(SequenceFamily):
             positions=slice(0, positions),
             image_span=slice(0, first),
         )
-        return Layout((row,) * count, joint=True, padding=first - positions)
+        return Layout((row,), joint=True, padding=first - positions)
 
     def with_text(
         self,
@@ -127,32 +123,14 @@ class ZImage(SequenceFamily):
         """Return the text states (1, K, C) in the output of a block."""
         return output[:, -tokens:]
 
-    def table(
+    def template(
         self,
-        tokenizer: Any,
-        prompt: str,
         arguments: Arguments,
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt inside of the chat template, with padding."""
-
-        def render(text: str) -> str:
-            return tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}],
-                tokenize=False,
-                add_generation_prompt=True,
-                enable_thinking=True,
-            )
-
-        before, after = template_around(prompt, render)
-        table = tokenize(
-            prompt,
-            tokenizer,
-            before=before,
-            after=after,
-            limit=self.limit(arguments),
-            padding=False,
-        )
-        return padded(table, _multiple(len(table.tokens)))
+        tokenizer: Any = None,
+        prompt: str = "",
+    ) -> tuple[str, str]:
+        """Return the texts of the chat template before and after a prompt."""
+        return chat_around(prompt, tokenizer, enable_thinking=True)
 
 
 def _multiple(count: int) -> int:
