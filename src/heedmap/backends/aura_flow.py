@@ -7,7 +7,6 @@ to which the image attends.
 
 from dataclasses import replace
 from functools import partial
-from math import isqrt
 from typing import Any
 
 from diffusers import AuraFlowTransformer2DModel
@@ -29,14 +28,8 @@ class AuraFlow(JointFamily):
     model_class = AuraFlowTransformer2DModel
     block_lists = ("joint_transformer_blocks", "single_transformer_blocks")
     text_first = True
-    encoded_places = (0, 2, -1)
+    negative_place = 2
     groups = FluxFamily.groups
-
-    @property
-    def longest_side(self) -> int:
-        """The longest side of an image, in pixels: patches beyond it have no embedding."""
-        patches = isqrt(self.model.config.pos_embed_max_size)
-        return patches * self.latent_multiple * self.cell_side
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the scheduler's timestep and the text states of a pass."""
@@ -46,10 +39,10 @@ class AuraFlow(JointFamily):
 
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states of both prompts, behind the registers."""
-        prompt, negative, mask = super().text_states(encoded)
+        prompt, negative = super().text_states(encoded)
         if negative is not None:
             negative = _behind_registers(negative)
-        return _behind_registers(prompt), negative, mask
+        return _behind_registers(prompt), negative
 
     def whole_table(
         self,

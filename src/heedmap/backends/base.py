@@ -19,7 +19,6 @@ from torch import Tensor
 
 from heedmap.backends.modular import is_modular, text_block
 from heedmap.errors import ArgumentError, TraceError
-from heedmap.io.reading import MAX_SIDE
 from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import DEFAULT_WINDOWS, EditPurpose
 from heedmap.text.axis import arrange, concatenate, padded
@@ -33,9 +32,8 @@ GridShape = tuple[int, int]
 """(h, w) of a latent or of a layer."""
 Undo = Callable[[Callable[[], None]], object]
 """A function that takes a function which reverts one change, such as `ExitStack.callback`."""
-TextStates = tuple[Tensor, Tensor | None, Tensor | None]
-"""The text states of the prompt (B, K, C), those of the negative prompt, and the mask (B, K) of the
-prompt's visible tokens, None if all are visible."""
+TextStates = tuple[Tensor, Tensor | None]
+"""The text states of the prompt (B, K, C), and those of the negative prompt."""
 
 
 class Family(ABC):
@@ -46,6 +44,8 @@ class Family(ABC):
         component: the name of the denoiser in a pipeline.
         model_class: the class of the denoiser; its first argument is the latent (B, C, h, w), and
             it takes "timestep" and "encoder_hidden_states", the text states (B, K, C).
+        block_lists: the names of its blocks, or lists of blocks, in running order.
+        layer_classes: the classes of its attention layers.
         older_names: names of that class in models that were published earlier.
         quirks: by the name of a pipeline's class "prompt_first" if the prompt precedes the negative
             prompt in its batches, "source_first" if the prompt of a source image precedes the
@@ -77,8 +77,9 @@ class Family(ABC):
             ones, and each branch is encoded without regard to the other.
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
-        encoded_places: the places of the prompt's text states, of those of the negative prompt and
-            of the prompt's mask in the result of `encode_prompt`; -1 if they are not there.
+        negative_place: the place of the text states of the negative prompt in the result of
+            `encode_prompt`, which begins with those of the prompt; -1 if they are not there.
+        pads_concepts: whether the padding that the image attends to stands behind concepts, too.
         prompt_arguments: the arguments of a call that hold for the prompt, not the negative one.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
         guidance_off: the guidance that makes a pipeline read the prompt alone.
@@ -88,6 +89,8 @@ class Family(ABC):
 
     component: str
     model_class: type[torch.nn.Module]
+    block_lists: tuple[str, ...] = ("transformer_blocks",)
+    layer_classes: tuple[type[torch.nn.Module], ...] = (Attention,)
     older_names: tuple[str, ...] = ()
     quirks: ClassVar[Mapping[str, str]] = {}
     reads_images = False
@@ -107,7 +110,8 @@ class Family(ABC):
     runs_negative_apart = False
     lists_text = False
     encoding_calls = 1
-    encoded_places = (0, 1, -1)
+    negative_place = 1
+    pads_concepts = True
     prompt_arguments: tuple[str, ...] = ()
     negative_guidance = "guidance_scale"
     guidance_off = 1.0
@@ -122,9 +126,16 @@ class Family(ABC):
 
     # --- the denoiser ---
 
-    @abstractmethod
-    def attention(self) -> dict[str, Attention]:
-        """Return the layers of the image's attention to the text or to itself, in their order."""
+    def attention(self) -> dict[str, Any]:
+        """Return the layers of the image's attention to the text or to itself, in running order."""
+        layers: dict[str, Any] = {}
+        modules = list(self.model.named_modules())
+        for blocks in self.block_lists:
+            for name, module in modules:
+                is_attention = isinstance(module, self.layer_classes)
+                if is_attention and name.startswith(f"{blocks}."):
+                    layers[name] = module
+        return layers
 
     @cached_property
     def layers(self) -> dict[str, Attention]:
@@ -401,16 +412,11 @@ class Family(ABC):
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states among the result of `encode_prompt`, or of its several calls."""
         parts: list[Any] = [*encoded, None]
-        prompt, negative, mask = (parts[place] for place in self.encoded_places)
-        return prompt, negative, mask
+        return parts[0], parts[self.negative_place]
 
     def states_of_blocks(self, values: Mapping[str, Any]) -> TextStates:
         """Return the text states among the values of a modular pipeline's state."""
-        return (
-            values["prompt_embeds"],
-            values.get("negative_prompt_embeds"),
-            values.get("prompt_embeds_mask"),
-        )
+        return values["prompt_embeds"], values.get("negative_prompt_embeds")
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
         """Yield replacements (owner, name, method) that refuse calls with misplaced maps.
@@ -431,11 +437,6 @@ class Family(ABC):
     def lists_references(self) -> bool:
         """True if a list of images is of reference images, which all rows of a batch have."""
         return self.reads_images or self.has_quirk("single_prompt")
-
-    @property
-    def longest_side(self) -> int:
-        """The longest side of an image, in pixels."""
-        return MAX_SIDE
 
     @property
     def unit(self) -> int:
@@ -525,16 +526,15 @@ def loras(pipe: Any) -> list[dict[str, Any]]:
         for adapter in getattr(model, "peft_config", ()):
             layers = [one for one in every if adapter in getattr(one, "lora_A", ())]
             scales = [float(layer.scaling[adapter]) for layer in layers]
+            first = layers[0]  # diffusers sets these states in all layers
             result.append(
                 {
                     "name": str(adapter),
                     "part": part,
                     "scale": scales[0] if len({*scales}) == 1 else scales,
-                    "active": any(
-                        adapter in layer.active_adapters and not layer.disable_adapters
-                        for layer in layers
-                    ),
-                    "fused": any(adapter in layer.merged_adapters for layer in layers),
+                    "active": adapter in first.active_adapters
+                    and not first.disable_adapters,
+                    "fused": adapter in first.merged_adapters,
                 }
             )
     unloaded = {str(name) for name in getattr(pipe, "fused_loras", ())}

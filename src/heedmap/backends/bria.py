@@ -29,7 +29,7 @@ class Bria(FluxFamily):
     encoder_padding = "right"
     encodes_negative_apart = False
     runs_negative_apart = False
-    encoded_places = (0, 1, -1)
+    negative_place = 1
 
     @property
     def matches_flow(self) -> bool:
@@ -51,7 +51,6 @@ class BriaFibo(Bria):
     pads_to_longest = "right"
     empty_token = 128000
     pads_branches_alike = True
-    encoded_places = (0, 1, 3)
     concepts_refusal = (
         "each block of Bria FIBO reads a layer of its language model, so that concepts are not "
         "yet supported: leave them out"

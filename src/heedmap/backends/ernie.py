@@ -71,15 +71,13 @@ class ErnieImage(JointFamily):
         return pixel_shuffle(latents, 2)
 
     def text_states(self, encoded: Any) -> TextStates:
-        """Return the states of a list of texts (K, C), padded, and the mask of their tokens."""
-        states = pad_sequence(encoded, batch_first=True)
-        lengths = torch.tensor([[len(text)] for text in encoded])
-        return states, None, torch.arange(states.shape[1]) < lengths
+        """Return the states of a list of texts (K, C), padded."""
+        return pad_sequence(encoded, batch_first=True), None
 
     def states_of_blocks(self, values: Arguments) -> TextStates:
         """Return the text states of a modular pipeline, which its denoiser has padded."""
         if "text_bth" in values:
-            return values["text_bth"], values["negative_text_bth"], None
+            return values["text_bth"], values["negative_text_bth"]
         return self.text_states(values["prompt_embeds"])
 
     def project_text(self, states: Tensor) -> Tensor:

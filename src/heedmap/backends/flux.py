@@ -27,7 +27,7 @@ class FluxFamily(PackedFamily):
     block_lists = ("transformer_blocks", "single_transformer_blocks")
     layer_classes = (FluxAttention,)
     encodes_negative_apart = True
-    encoded_places = (0, -1, -1)
+    negative_place = -1
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:
         """Return "single" or "double" for each layer."""
@@ -96,4 +96,4 @@ class Chroma(FluxFamily):
 
     model_class = ChromaTransformer2DModel
     encodes_negative_apart = False
-    encoded_places = (0, 3, -1)  # padding stays visible
+    negative_place = 3

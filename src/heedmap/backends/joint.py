@@ -5,7 +5,6 @@ recording has the rows of the image's queries and the columns of the text's keys
 all attention, that to the image included: a row sums to less than 1.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -19,7 +18,7 @@ from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
 from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.transformer import Transformer
-from heedmap.errors import TraceError, join_words, quoted
+from heedmap.errors import TraceError, quoted
 from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import DEFAULT_JOINT_WINDOWS
 
@@ -168,22 +167,9 @@ class PackedFamily(JointFamily):
         """Return the grids (h, w) of the positions of the image and of each reference image."""
 
     def latent(self, inputs: Arguments) -> GridShape:
-        """Return the (h, w) of the latent of a pass.
-
-        Raises:
-            TraceError: if there are other positions than those of the image and of references.
-        """
-        grids = self.image_grids(inputs)
-        positions = inputs[self.inputs[0]].shape[1]
-        if positions != sum(map(math.prod, grids)):
-            sizes = join_words([f"{h}×{w}" for h, w in grids], "and")
-            raise TraceError(
-                f"{type(self.pipe).__name__} gives its model {positions} positions for images of "
-                f"{sizes}: expected those of the image, and of reference images"
-            )
-        cells = self.latent_multiple
-        h, w = grids[0]
-        return cells * h, cells * w
+        """Return the (h, w) of the latent of a pass."""
+        h, w = self.image_grids(inputs)[0]
+        return self.latent_multiple * h, self.latent_multiple * w
 
     def references(self, inputs: Arguments) -> Sequence[GridShape]:
         """Return the grids (h, w) of the reference images of a pass."""
@@ -210,6 +196,7 @@ class SequenceFamily(JointFamily):
 
     block_lists = ("noise_refiner", "layers")
     pads_to_longest = "right"
+    pads_concepts = False
     timestep_error = 2e-4
 
     @cached_property

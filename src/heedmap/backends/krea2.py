@@ -31,7 +31,6 @@ class Krea2(FluxFamily):
     block_lists = ("transformer_blocks",)
     layer_classes = (Krea2Attention,)
     masks_padding = True
-    encoded_places = (0, -1, 1)
     guidance_off = 0.0
     dropped = prompt_templates.QWENIMAGE_PROMPT_TEMPLATE_START_IDX
     groups = Transformer.groups

@@ -191,13 +191,9 @@ class ModelCard(Struct):
 
     Attributes:
         vocabulary: the words that the model was trained on; None if unknown.
-        phrases: parts of prompts, by what they describe ("colours").
-        limits: a text on the limits of the model.
     """
 
     vocabulary: Annotated[frozenset[str], Meta(min_length=1)] | None = None
-    phrases: dict[str, tuple[str, ...]] = {}
-    limits: str = ""
 
 
 def model_card(model: str | Path | None = None) -> ModelCard:

@@ -35,12 +35,12 @@ class Lumina2(SequenceFamily):
         return sample, 1000 - 1000 * timestep, states
 
     def text_states(self, encoded: Any) -> TextStates:
-        """Return the states of both prompts that are read, and the prompt's mask."""
+        """Return the states of both prompts that are read."""
         states, mask, negative, negative_mask = encoded
         states = _visible(states, mask)
         if negative is not None:
             negative = _visible(negative, negative_mask)
-        return states, negative, mask[:, : states.shape[1]]
+        return states, negative
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C), refined as the main layers are given them."""

@@ -21,7 +21,7 @@ class OvisImage(FluxFamily):
     model_class = OvisImageTransformer2DModel
     layer_classes = (OvisImageAttention,)
     encodes_negative_apart = False
-    encoded_places = (0, 1, -1)
+    negative_place = 1
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its first block."""

@@ -33,7 +33,7 @@ class QwenImage(PackedFamily):
     masks_padding = True
     pads_to_longest = "right"
     encodes_negative_apart = True
-    encoded_places = (0, -1, 1)
+    negative_place = -1
     negative_guidance = "true_cfg_scale"
 
     def serves(self) -> bool:

@@ -61,9 +61,9 @@ class QwenImage21(QwenImage):
         return sample, timestep, self.text_of(sources, partial(_of_text, *sources))
 
     def text_states(self, encoded: Any) -> TextStates:
-        """Return the states of a prompt without those of images, and the mask of both."""
-        states, mask, images = encoded
-        return _of_text(states, images), None, mask
+        """Return the states of a prompt without those of images."""
+        states, _, images = encoded
+        return _of_text(states, images), None
 
     def layout(
         self,

@@ -15,7 +15,7 @@ from diffusers import SanaTransformer2DModel
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
-from heedmap.backends.base import Arguments, TextStates, default_of
+from heedmap.backends.base import Arguments, default_of
 from heedmap.backends.pixart import PixArt
 from heedmap.text.axis import arrange
 from heedmap.text.tokenization import tokenize
@@ -63,12 +63,6 @@ class Sana(PixArt):
         if not self.matches_flow:  # Sana Sprint passes a share of noise
             return sample, torch.atan2(timestep, 1 - timestep), states
         return sample, timestep / self.model.config.timestep_scale, states
-
-    def text_states(self, encoded: Any) -> TextStates:
-        """Select the states and the mask; Sana Sprint reads no negative prompt."""
-        if len(encoded) == 2:
-            return encoded[0], None, encoded[1]
-        return super().text_states(encoded)
 
     def axis_places(
         self,

@@ -309,13 +309,11 @@ class _Tap:
             self._check_later(key)
             return compute(query, key, attention_mask)
         self._check_keys(key)
-        if editor is not None and len(query) != count:
+        if editor is not None and (self.processor.joint or len(query) != count):
             raise TraceError(
-                "attention slicing computes a layer in parts, and edits and weights need the "
-                "whole: call pipe.disable_attention_slicing() before"
+                "edits and weights change the attention of a layer as a whole: call "
+                f"pipe.disable_attention_slicing() before; {_DEFAULT}"
             )
-        if editor is not None and self.processor.joint:
-            self._fail("by get_attention_scores, which an edit cannot change there")
         if editor is not None and not self.reads_text:
             query, key = editor.inputs(
                 self.processor.site,
@@ -338,14 +336,10 @@ class _Tap:
             self._fail(f"over {key.shape[-2]} keys, of {self.keys}")
 
     def _check_later(self, key: Tensor) -> None:
-        """Refuse a later attention over as many keys as there are text states, if they differ."""
+        """Refuse a later attention over as many keys as there are text states."""
         if self.keys != key.shape[-2] or self.adapted:
             return
-        first = self.classic[0][1] if self.fused is None else self.fused.key
-        if first.numel() == key.numel() and not torch.equal(
-            first.flatten(), key.to(first).flatten()
-        ):
-            self._fail("over several texts")
+        self._fail("over several texts")
 
     def _fail(self, what: str) -> NoReturn:
         raise TraceError(

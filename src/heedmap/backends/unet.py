@@ -10,8 +10,6 @@ from diffusers.models.attention_processor import Attention
 
 from heedmap.backends.base import Family, GridShape
 
-_STAGES = ("down_blocks", "mid_block", "up_blocks")  # in the order they run
-
 
 class UNet(Family):
     """A pipeline with a `UNet2DConditionModel`, which halves its latent from stage to stage.
@@ -20,6 +18,7 @@ class UNet(Family):
     """
 
     component = "unet"
+    block_lists = ("down_blocks", "mid_block", "up_blocks")
     model_class = UNet2DConditionModel
     quirks: ClassVar[Mapping[str, str]] = {
         "StableDiffusionInstructPix2PixPipeline": "prompt_first",
@@ -36,18 +35,12 @@ class UNet(Family):
         Layers with added keys (DeepFloyd IF, Kandinsky 2) mix text and image in one softmax. The
         attention of GLIGEN's fusers and of IP-Adapter's resampler is not the image's.
         """
-        layers = [
-            (name, module)
-            for name, module in self.model.named_modules()
-            if isinstance(module, Attention)
-            and name.startswith(_STAGES)
-            and ".fuser." not in name
-            and module.added_kv_proj_dim is None
-        ]
-        # The UNet registers its middle last; within a stage the order is that of the forward pass.
-        return dict(
-            sorted(layers, key=lambda item: _STAGES.index(item[0].partition(".")[0]))
-        )
+        layers = super().attention().items()
+        return {
+            name: layer
+            for name, layer in layers
+            if ".fuser." not in name and layer.added_kv_proj_dim is None
+        }
 
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer attends to the text.

@@ -58,17 +58,13 @@ class ZImage(SequenceFamily):
         return h, w
 
     def text_states(self, encoded: Any) -> TextStates:
-        """Return the states of both prompts, padded, and the mask of the prompt's own tokens."""
+        """Return the states of both prompts, padded."""
         prompt, negative = encoded
-        states = _padded(prompt)
-        lengths = torch.tensor([[len(text)] for text in prompt])
-        mask = torch.arange(states.shape[1]) < lengths
-        return states, _padded(negative) if negative else None, mask
+        return _padded(prompt), _padded(negative) if negative else None
 
     def states_of_blocks(self, values: Arguments) -> TextStates:
         """Return the text states of a modular pipeline, padded."""
-        prompt, negative, _ = super().states_of_blocks(values)
-        return self.text_states((prompt, negative))
+        return self.text_states(super().states_of_blocks(values))
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C), padded and refined as the main layers are given them."""
