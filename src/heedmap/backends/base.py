@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property, update_wrapper
 from traceback import walk_stack
 from types import FrameType
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from diffusers import DiffusionPipeline
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from heedmap.backends.modular import is_modular, text_block
 from heedmap.errors import ArgumentError, TraceError
+from heedmap.io.reading import MAX_SIDE
 from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import DEFAULT_WINDOWS, EditPurpose
 from heedmap.text.axis import arrange, concatenate, padded
@@ -47,17 +48,23 @@ class Family(ABC):
         block_lists: the names of its blocks, or lists of blocks, in running order.
         layer_classes: the classes of its attention layers.
         older_names: names of that class in models that were published earlier.
-        quirks: by the name of a pipeline's class "prompt_first" if the prompt precedes the negative
-            prompt in its batches, "source_first" if the prompt of a source image precedes the
-            prompt, "repeats_passes" if it runs the model again in a step, on other latents,
-            "unblended" if its image is not made of the latents of its last step, "single_prompt" if
-            a batch has one prompt, and a list of images is of reference images.
+        prompt_first: the classes of pipelines in whose batches the prompt precedes the negative
+            prompt, by name.
+        source_first: those in whose batches the prompt of a source image precedes the prompt.
+        repeats_passes: those that run the model again in a step, on other latents.
+        unblended: those whose image is not made of the latents of their last step.
+        single_prompt: those in which a batch has one prompt, and a list of images is of reference
+            images.
         reads_images: whether the pipelines also draw from a text alone where they take reference
             images.
         maps_references: whether reference images have queries, and so maps of their own.
         needs_image: whether the pipelines draw beside an image of the user's alone.
         masks_padding: whether a mask hides the padding of a prompt from the image.
         is_joint: whether text and image are keys of one softmax.
+        matches_flow: whether a timestep is σ of latents (1 - σ) · clean + σ · noise, as in flow
+            matching.
+        patch: the side of a position, in cells, where the configuration of the model does not say.
+        cells_per_side: the cells on the side of what the pipeline counts as one.
         windows: the default ends of an edit's windows, by its purpose
             (`heedmap.options.DEFAULT_WINDOWS`).
         sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
@@ -69,12 +76,8 @@ class Family(ABC):
         token_multiple: the number of tokens to whose multiples prompts are padded on that side.
         empty_token: the id of the only token of a prompt that has no other.
         dropped: the number of the first tokens, of a template, that are not on the K axis.
-        pads_branches_alike: whether `encode_prompt` pads them to the longest of the negative
-            prompts, too.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         runs_negative_apart: whether a pass of its own runs on it.
-        lists_text: whether a pass has the texts of both branches, with zeros behind the shorter
-            ones, and each branch is encoded without regard to the other.
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
         negative_place: the place of the text states of the negative prompt in the result of
@@ -92,12 +95,19 @@ class Family(ABC):
     block_lists: tuple[str, ...] = ("transformer_blocks",)
     layer_classes: tuple[type[torch.nn.Module], ...] = (Attention,)
     older_names: tuple[str, ...] = ()
-    quirks: ClassVar[Mapping[str, str]] = {}
+    prompt_first: tuple[str, ...] = ()
+    source_first: tuple[str, ...] = ()
+    repeats_passes: tuple[str, ...] = ()
+    unblended: tuple[str, ...] = ()
+    single_prompt: tuple[str, ...] = ()
     reads_images = False
     maps_references = True
     needs_image = False
     masks_padding = False
     is_joint = False
+    matches_flow = False
+    patch: int | None = None
+    cells_per_side = 1
     windows: Mapping[EditPurpose | None, tuple[float, float]] = DEFAULT_WINDOWS
     sequences: tuple[tuple[str, ...], ...] = (("tokenizer", "tokenizer_2"),)
     pads_to_longest: Literal["", "left", "right"] = ""
@@ -105,10 +115,8 @@ class Family(ABC):
     token_multiple = 1
     empty_token = 0
     dropped = 0
-    pads_branches_alike = False
     encodes_negative_apart = False
     runs_negative_apart = False
-    lists_text = False
     encoding_calls = 1
     negative_place = 1
     pads_concepts = True
@@ -196,11 +204,6 @@ class Family(ABC):
     def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid (h, w) of a layer for a latent (h, w), by the model's structure."""
 
-    @property
-    def matches_flow(self) -> bool:
-        """True if a timestep is σ of latents (1 - σ) · clean + σ · noise, as in flow matching."""
-        return False
-
     def noise_shift(self, latent: GridShape) -> float | None:
         """Return mu, the scheduler's shift of the noise of a timestep for a latent (h, w).
 
@@ -211,7 +214,7 @@ class Family(ABC):
     @property
     def latent_multiple(self) -> int:
         """The divisor of both sides of a latent: the side of a transformer's patch, in cells."""
-        return getattr(self.model.config, "patch_size", 1)
+        return self.patch or getattr(self.model.config, "patch_size", 1)
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its layers."""
@@ -427,16 +430,21 @@ class Family(ABC):
             yield self.pipe.mask_processor, "get_crop_region", refuse_crop
 
     def has_quirk(self, quirk: str) -> bool:
-        """Return whether the class of the pipeline, or a base of it, has a quirk."""
-        quirks = {"ModularPipeline": "repeats_passes", **self.quirks}
-        return any(
-            quirks.get(kind.__name__) == quirk for kind in type(self.pipe).__mro__
-        )
+        """Return whether the class of the pipeline, or a base of it, is listed so."""
+        if quirk == "repeats_passes" and is_modular(self.pipe):
+            return True
+        names: Sequence[str] = getattr(self, quirk)
+        return any(kind.__name__ in names for kind in type(self.pipe).__mro__)
 
     @property
     def lists_references(self) -> bool:
         """True if a list of images is of reference images, which all rows of a batch have."""
         return self.reads_images or self.has_quirk("single_prompt")
+
+    @property
+    def longest_side(self) -> int:
+        """The longest side of an image, in pixels."""
+        return MAX_SIDE
 
     @property
     def unit(self) -> int:
@@ -446,7 +454,8 @@ class Family(ABC):
     @property
     def cell_side(self) -> int:
         """The pixels on the side of a cell of the latent."""
-        return int(getattr(self.pipe, "vae_scale_factor", 8))
+        side = int(getattr(self.pipe, "vae_scale_factor", 8))
+        return side // self.cells_per_side
 
 
 def refuse_crop(*args: Any, **kwargs: Any) -> Any:
@@ -460,34 +469,25 @@ def refuse_crop(*args: Any, **kwargs: Any) -> Any:
 # --- the parts of a pipeline ---
 
 
-def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the arguments that a pipeline takes, by name.
+def parameters(pipe: Any) -> dict[str, Any]:
+    """Return the arguments that a pipeline takes, with their defaults, None where they have none.
 
     A method with `**kwargs` also takes those of the method of a base class, which it may call. A
     modular pipeline takes those of its blocks.
     """
-    result: dict[str, inspect.Parameter] = {}
     if is_modular(pipe):
-        for one in pipe._blocks.inputs:
-            name = one.name or one.kwargs_type
-            kind = inspect.Parameter.KEYWORD_ONLY
-            result[name] = inspect.Parameter(name, kind, default=one.default)
-        return result
+        return {one.name or one.kwargs_type: one.default for one in pipe._blocks.inputs}
+    result: dict[str, Any] = {}
     for kind in type(pipe).__mro__:
-        if "__call__" in vars(kind):
-            parameters = inspect.signature(kind.__call__).parameters
-            result = {**parameters, **result}
-            if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-                break
+        if "__call__" not in vars(kind):
+            continue
+        taken = inspect.signature(kind.__call__).parameters.values()
+        for one in taken:
+            default = None if one.default is one.empty else one.default
+            result.setdefault(one.name, default)
+        if not any(one.kind is one.VAR_KEYWORD for one in taken):
+            break
     return result
-
-
-def default_of(pipe: Any, argument: str) -> Any:
-    """Return a pipeline's default for an argument; None if it has none."""
-    parameter = parameters(pipe).get(argument)
-    if parameter is None or parameter.default is parameter.empty:
-        return None
-    return parameter.default
 
 
 def modules_of(pipe: Any) -> dict[str, torch.nn.Module]:

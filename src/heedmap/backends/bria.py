@@ -27,6 +27,7 @@ class Bria(FluxFamily):
     layer_classes = (BriaAttention,)
     timestep_factor = 1
     encoder_padding = "right"
+    cells_per_side = 2
     encodes_negative_apart = False
     runs_negative_apart = False
     negative_place = 1
@@ -36,11 +37,6 @@ class Bria(FluxFamily):
         """False with a scheduler of diffusion, which the pipeline takes, too."""
         return "beta_schedule" not in self.pipe.scheduler.config
 
-    @property
-    def cell_side(self) -> int:
-        """The pixels on the side of a cell of the latent."""
-        return super().cell_side // 2
-
 
 class BriaFibo(Bria):
     """A pipeline with a `BriaFiboTransformer2DModel`."""
@@ -49,27 +45,17 @@ class BriaFibo(Bria):
     layer_classes = (BriaFiboAttention, Attention)
     masks_padding = True
     pads_to_longest = "right"
+    patch = 1
+    cells_per_side = 1
     empty_token = 128000
-    pads_branches_alike = True
     concepts_refusal = (
         "each block of Bria FIBO reads a layer of its language model, so that concepts are not "
         "yet supported: leave them out"
     )
 
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a position, in cells."""
-        return 1
-
-    @property
-    def cell_side(self) -> int:
-        """The pixels on the side of a cell of the latent."""
-        return self.pipe.vae_scale_factor
-
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
         """Yield replacements (owner, name, method) that refuse positions of several cells."""
         yield self.pipe, "_pack_latents", _refuse_patches
-        yield self.pipe, "_unpack_latents", _refuse_patches
 
 
 def _refuse_patches(*args: Any, **kwargs: Any) -> Any:

@@ -28,20 +28,11 @@ class ErnieImage(JointFamily):
     layer_classes = (ErnieImageAttention,)
     block_input = "x"
     text_first = False
-    lists_text = True
+    patch = 2
+    cells_per_side = 2
     masks_padding = True
     pads_to_longest = "right"
     encodes_negative_apart = True
-
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a position, in cells of the autoencoder."""
-        return 2
-
-    @property
-    def cell_side(self) -> int:
-        """The pixels on the side of a cell of the autoencoder."""
-        return super().cell_side // 2
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of a pass.

@@ -6,7 +6,7 @@ tokens; the padding is visible to the image.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from diffusers import Flux3Transformer2DModel
 from diffusers.models.transformers.transformer_flux3 import Flux3Attention
@@ -31,7 +31,7 @@ class Flux3(Flux2):
         "Flux.3 passes its text through blocks of their own, so that concepts are not yet "
         "supported: leave them out"
     )
-    quirks: ClassVar[Mapping[str, str]] = {"Flux3ModularPipeline": "single_prompt"}
+    single_prompt = ("Flux3ModularPipeline",)
 
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer is of a joint block."""

@@ -159,10 +159,9 @@ def showing(
 def _diffused_image(scheduler: Any) -> DiffusedImage:
     config = scheduler.config
     names = signature(DDPMScheduler.__init__).parameters.keys() & config.keys()
+    is_trained_so = "beta_schedule" in names and not config.get("use_flow_sigmas")
     try:
-        if "beta_schedule" not in names or config.get("use_flow_sigmas"):
-            raise NotImplementedError
-        if config.get("prediction_type") not in PREDICTIONS:
+        if not is_trained_so or config.get("prediction_type") not in PREDICTIONS:
             raise NotImplementedError
         # `from_config` would ignore the defaults of the pipeline's own scheduler.
         return DiffusedImage(**{name: config[name] for name in names})

@@ -32,6 +32,7 @@ class JointFamily(Transformer):
     """
 
     is_joint = True
+    matches_flow = True
     windows = DEFAULT_JOINT_WINDOWS
     text_first: bool
     block_input = "hidden_states"
@@ -39,11 +40,6 @@ class JointFamily(Transformer):
     def __init__(self, pipe: Any) -> None:
         super().__init__(pipe)
         self._known: list[tuple[list[Tensor], list[int], Tensor]] = []
-
-    @property
-    def matches_flow(self) -> bool:
-        """True: all these models are trained by flow matching."""
-        return True
 
     def reads_text(self, layer: Any) -> bool:
         """Return True: each layer attends to the text."""
@@ -149,13 +145,9 @@ class PackedFamily(JointFamily):
     """
 
     text_first = True
+    patch = 2
     runs_negative_apart = True
     timestep_factor = 1000
-
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a packed position, in cells."""
-        return 2
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the packed latent, the scheduler's timestep and the text states of a pass."""

@@ -362,19 +362,20 @@ class Branch:
         tables: the words of each image.
         states: the text states (B, K, C).
         shifted: whether the batch pads some of its prompts in front, which moves their tokens.
-        is_list: whether the model is given a list of texts, which those of another branch lengthen.
     """
 
     tables: tuple[TokenTable, ...]
     states: Tensor
     shifted: bool = False
-    is_list: bool = False
 
     def blocks_in(self, states: Tensor) -> list[int]:
-        """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's."""
+        """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's.
+
+        Zeros behind its text are those that make it as long as the text of another branch.
+        """
         branch = self.states.to(states)
         surplus = states.shape[1] - branch.shape[1]
-        if self.is_list and surplus > 0:
+        if surplus > 0:
             branch = pad(branch, (0, 0, 0, surplus))
         if branch.shape[1:] != states.shape[1:]:
             return []
@@ -640,7 +641,7 @@ def _branch(
     count = len(states) // len(tables)
     rows = tuple(table for table in tables for _ in range(count))
     # A copy, since a callback may change the pipeline's own in place.
-    return Branch(rows, states.clone(), shifted, family.lists_text)
+    return Branch(rows, states.clone(), shifted)
 
 
 def _fit_tables(
@@ -652,8 +653,7 @@ def _fit_tables(
     rows, tokens = states.shape[:2]
     side = family.pads_to_longest
     longest = max(len(table.tokens) for table in tables)
-    is_shorter = family.pads_branches_alike and longest < tokens
-    if side and (is_shorter or longest == tokens):
+    if side and longest <= tokens:
         in_front = side == "left"
         tables = [padded(table, tokens, in_front=in_front) for table in tables]
     lengths = {len(table.tokens) for table in tables}

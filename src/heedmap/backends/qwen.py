@@ -7,9 +7,8 @@ attention is exactly 0. A negative prompt is encoded by a call and run in a pass
 Of Qwen-Image-Edit the language model reads images, too: their tokens stand before the prompt's.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from diffusers import QwenImageTransformer2DModel
 from diffusers.pipelines.qwenimage import (
@@ -94,9 +93,9 @@ class QwenImageEdit(QwenImage):
     """
 
     needs_image = True
-    quirks: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ["QwenImageEditPlusPipeline", "QwenImageEditPlusModularPipeline"],
-        "single_prompt",
+    single_prompt = (
+        "QwenImageEditPlusPipeline",
+        "QwenImageEditPlusModularPipeline",
     )
 
     def serves(self) -> bool:
@@ -116,16 +115,9 @@ class QwenImageEdit(QwenImage):
 
         The blocks of a modular pipeline have resized them.
         """
-        image = arguments.get("image")
-        resized = arguments.get("resized_image")
-        resized = arguments.get("resized_cond_image", resized)
-        if resized is not None:
-            return {**arguments, "image": resized}
-        if image is None:
-            return arguments
-        if not isinstance(image, list) and not self.lists_references:
-            return {**arguments, "image": self._resized(image)}
-        images = [self._resized(one) for one in as_list(image)]
+        images = arguments.get("resized_cond_image") or arguments.get("resized_image")
+        if images is None:
+            images = [self._resized(one) for one in as_list(arguments.get("image"))]
         return {**arguments, "image": images}
 
     def _resized(self, image: Image.Image) -> Image.Image:

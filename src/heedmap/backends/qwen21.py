@@ -28,6 +28,7 @@ class QwenImage21(QwenImage):
 
     model_class = QwenImage21Transformer2DModel
     layer_classes = (QwenImage21Attention,)
+    patch = 1
     reads_images = True
     maps_references = False
     encoder_padding = "left"
@@ -38,11 +39,6 @@ class QwenImage21(QwenImage):
     def defaults(self) -> Arguments:
         """The steps that the model is published with, if it is; they replace any number."""
         return {"sigmas": self.pipe.config.sample_sigmas}
-
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a position, in cells."""
-        return 1
 
     @property
     def unit(self) -> int:

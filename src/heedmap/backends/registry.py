@@ -38,7 +38,7 @@ from heedmap.backends.base import Family, parameters
 from heedmap.backends.modular import is_modular
 from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, join_words, quoted
-from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
+from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS
 from heedmap.options import RESERVED_ARGUMENTS, GenerateOptions
 
 FAMILIES: tuple[type[Family], ...] = (
@@ -247,10 +247,12 @@ def unit(pipe: Any) -> int:
 
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
-    multiple = unit(pipe)
+    family = family_of(pipe)
+    multiple = family.unit
+    longest = family.longest_side
     sides = as_ordered_list(size) or ()
     numbers = [
-        check_int("a side of the size", side, least=multiple, most=MAX_SIDE)
+        check_int("a side of the size", side, least=multiple, most=longest)
         for side in sides
     ]
     if len(numbers) != 2 or any(side % multiple for side in numbers):

@@ -482,15 +482,10 @@ def install(
 
         undo(restore)
         layer.set_processor(recorder)
-        # `model.attn_processors` has the original: `set_ip_adapter_scale` looks for it there.
-        for method, replacement in (
-            ("get_processor", _original),
-            ("set_processor", _set),
-            ("get_attention_scores", _scores),
-        ):
-            before = getattr(layer, method, None)
-            if before is not None:
-                undo(replace_method(layer, method, partial(replacement, layer, before)))
+        compute = getattr(layer, "get_attention_scores", None)
+        if compute is not None:
+            scores = partial(_scores, layer, compute)
+            undo(replace_method(layer, "get_attention_scores", scores))
         installed[name] = recorder
     return installed
 
@@ -514,31 +509,3 @@ def _check_backend(name: str, processor: Any) -> None:
             "model is loaded with, call its set_attention_backend('native'), and leave context "
             "parallelism out"
         )
-
-
-def _original(
-    layer: Attention,
-    get: Callable[..., Any],
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    """Return the processor of a layer; the original one where it is recorded."""
-    recorder = layer.processor
-    return (
-        recorder.original
-        if isinstance(recorder, RecordingProcessor)
-        else get(*args, **kwargs)
-    )
-
-
-def _set(
-    layer: Attention,
-    set_processor: Callable[[Any], None],
-    processor: Any,
-) -> None:
-    """Set a processor, unless it is the original of the one that records."""
-    recorder: Any = layer.processor
-    if not (
-        isinstance(recorder, RecordingProcessor) and recorder.original is processor
-    ):
-        set_processor(processor)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from heedmap.backends.base import Arguments, Family, GridShape, default_of, parameters
+from heedmap.backends.base import Arguments, Family, GridShape, parameters
 from heedmap.checks import check_int
 from heedmap.io.schemas import MAX_TOKENS
 
@@ -41,5 +41,5 @@ class Transformer(Family):
     ) -> int:
         """Return the number of tokens that a call reads at most."""
         name = "max_sequence_length"
-        value = arguments.get(name, default_of(self.pipe, name))
+        value = arguments.get(name, parameters(self.pipe).get(name))
         return min(check_int(name, value, least=1), MAX_TOKENS)

@@ -1,8 +1,7 @@
 """The UNets of Stable Diffusion: 1.x, 2.x, XL and their relatives."""
 
-from collections.abc import Mapping
 from math import ceil
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from diffusers import UNet2DConditionModel
@@ -20,14 +19,17 @@ class UNet(Family):
     component = "unet"
     block_lists = ("down_blocks", "mid_block", "up_blocks")
     model_class = UNet2DConditionModel
-    quirks: ClassVar[Mapping[str, str]] = {
-        "StableDiffusionInstructPix2PixPipeline": "prompt_first",
-        "StableDiffusionXLInstructPix2PixPipeline": "prompt_first",
-        "CycleDiffusionPipeline": "source_first",  # Wu & De la Torre, 2022
-        "StableDiffusionSAGPipeline": "repeats_passes",  # on blurred latents (Hong et al., 2023)
-        "LatentConsistencyModelPipeline": "unblended",
-        "LatentConsistencyModelImg2ImgPipeline": "unblended",
-    }
+    prompt_first = (
+        "StableDiffusionInstructPix2PixPipeline",
+        "StableDiffusionXLInstructPix2PixPipeline",
+    )
+    source_first = ("CycleDiffusionPipeline",)  # Wu & De la Torre, 2022
+    # On blurred latents (Hong et al., 2023).
+    repeats_passes = ("StableDiffusionSAGPipeline",)
+    unblended = (
+        "LatentConsistencyModelPipeline",
+        "LatentConsistencyModelImg2ImgPipeline",
+    )
 
     def attention(self) -> dict[str, Attention]:
         """Return the attention layers of the stages.

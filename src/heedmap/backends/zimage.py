@@ -7,9 +7,9 @@ its own. A mask hides what makes the rows of a batch as long as the longest of t
 the main ones attend to the text alone or to the image alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from diffusers import ZImageTransformer2DModel
@@ -27,24 +27,16 @@ class ZImage(SequenceFamily):
 
     model_class = ZImageTransformer2DModel
     block_input = "x"
-    lists_text = True
+    patch = 2  # with which the pipelines call the model
     token_multiple = 32
     guidance_off = 0.0
-    quirks: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        [
-            "ZImagePipeline",
-            "ZImageImg2ImgPipeline",
-            "ZImageInpaintPipeline",
-            "ZImageControlNetPipeline",
-            "ZImageControlNetInpaintPipeline",
-        ],
-        "prompt_first",
+    prompt_first = (
+        "ZImagePipeline",
+        "ZImageImg2ImgPipeline",
+        "ZImageInpaintPipeline",
+        "ZImageControlNetPipeline",
+        "ZImageControlNetInpaintPipeline",
     )
-
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a patch, in cells, with which the pipelines call the model."""
-        return 2
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latents, the scheduler's timestep and the text states of a pass."""
