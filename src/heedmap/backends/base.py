@@ -53,8 +53,8 @@ class Family(ABC):
         source_first: those in whose batches the prompt of a source image precedes the prompt.
         repeats_passes: those that run the model again in a step, on other latents.
         unblended: those whose image is not made of the latents of their last step.
-        single_prompt: those in which a batch has one prompt, and a list of images is of reference
-            images.
+        single_prompt: those whose batches have one prompt, and whose lists of images are of
+            reference images.
         reads_images: whether the pipelines also draw from a text alone where they take reference
             images.
         maps_references: whether reference images have queries, and so maps of their own.
@@ -481,11 +481,11 @@ def parameters(pipe: Any) -> dict[str, Any]:
     for kind in type(pipe).__mro__:
         if "__call__" not in vars(kind):
             continue
-        taken = inspect.signature(kind.__call__).parameters.values()
-        for one in taken:
+        arguments = inspect.signature(kind.__call__).parameters.values()
+        for one in arguments:
             default = None if one.default is one.empty else one.default
             result.setdefault(one.name, default)
-        if not any(one.kind is one.VAR_KEYWORD for one in taken):
+        if not any(one.kind is one.VAR_KEYWORD for one in arguments):
             break
     return result
 

@@ -51,7 +51,7 @@ class PixArt(Transformer):
         return rewrite
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
-        """Yield the method by which an image is drawn at another size, and scaled afterwards."""
+        """Yield the method that selects another size, to which an image is scaled afterwards."""
         processor = self.pipe.image_processor
         choose = processor.classify_height_width_bin
 
