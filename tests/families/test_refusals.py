@@ -221,8 +221,9 @@ def test_a_crop_that_is_drawn_larger_is_refused(load, family, kind):
 def test_a_picture_that_is_scaled_after_it_was_drawn_is_refused(load, family):
     """Where the size is no size of the list, the nearest is drawn, scaled and cut."""
     pipe = load(family)
-    with pytest.raises(ArgumentError, match="use_resolution_binning"), trace(pipe):
-        paint(pipe, PROMPT, width=64, height=32)
+    for size in ({"width": 64, "height": 32}, {"latents": torch.zeros(1, 4, 8, 8)}):
+        with pytest.raises(ArgumentError, match=r"use_resolution_binning|64×64"), trace(pipe):
+            paint(pipe, PROMPT, **size)
     # heedmap's own calls draw the size that they are asked for.
     run = hm.generate(pipe, PROMPT, seed=1, steps=2, size=(64, 32))
     assert run.image.size == run.maps.recording.size == (64, 32)

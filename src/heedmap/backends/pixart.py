@@ -4,7 +4,7 @@ A prompt is padded to the length that the call asks for. A mask hides the paddin
 is exactly 0. The transformer projects T5's states once for all of its layers.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from diffusers import PixArtTransformer2DModel
@@ -51,22 +51,36 @@ class PixArt(Transformer):
         return rewrite
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
-        """Yield the method that selects another size, to which an image is scaled afterwards."""
+        """Yield the methods with which an image is drawn at one size and scaled to another."""
         processor = self.pipe.image_processor
         choose = processor.classify_height_width_bin
+        scale = processor.resize_and_crop_tensor
 
         def check_choice(
             height: int,
             width: int,
             ratios: Any,
         ) -> tuple[int, int]:
-            h, w = choose(height, width, ratios=ratios)
-            if (h, w) != (height, width):
-                raise ArgumentError(
-                    f"the image of {width}×{height} pixels would be drawn at {w}×{h} and then "
-                    "scaled and cropped, so that its maps would be misplaced: pass "
-                    "use_resolution_binning=False, or the size that is drawn"
-                )
-            return h, w
+            size = choose(height, width, ratios=ratios)
+            _check_size((height, width), size)
+            return size
+
+        def check_scale(
+            samples: Tensor,
+            new_width: int,
+            new_height: int,
+        ) -> Tensor:
+            _check_size((new_height, new_width), samples.shape[-2:])
+            return scale(samples, new_width, new_height)
 
         yield processor, "classify_height_width_bin", check_choice
+        yield processor, "resize_and_crop_tensor", check_scale
+
+
+def _check_size(size: tuple[int, int], actual: Sequence[int]) -> None:
+    if tuple(actual) != size:
+        raise ArgumentError(
+            f"the image of {size[1]}×{size[0]} pixels would be drawn at {actual[1]}×{actual[0]} "
+            "and then scaled and cropped, so that its maps would be misplaced: pass "
+            "use_resolution_binning=False, or the size that is drawn"
+        )
