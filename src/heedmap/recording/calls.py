@@ -290,10 +290,10 @@ class Call:
     def _layout(self, states: Tensor, blocks: Mapping[str, Sequence[int]]) -> Layout:
         """Return the layout of a pass, with the image and the branch of each row."""
         assert self.encoding is not None
-        rows, tokens = states.shape[:2]
+        tokens = states.shape[1]
         positions = math.prod(next(iter(self.grids.values())))
         references = list(map(math.prod, self.references))
-        layout = self.family.layout(rows, tokens, positions, references)
+        layout = self.family.layout(tokens, positions, references)
         branches = {block: name for name, some in blocks.items() for block in some}
         lengths = self.encoding.lengths
         named: list[RowLayout] = []

@@ -160,7 +160,7 @@ class ConceptStreams:
             others = positions + sum(references)
             inputs = self._family.with_text(arguments, text, row, others)
             recorded = list[AttentionEvent]()
-            layout = self._family.layout(1, text.shape[1], positions, references)
+            layout = self._family.layout(text.shape[1], positions, references)
             layout = replace(layout, keys=None)  # the concepts' tokens are queries, too
             with recorder.redirected(recorded.append, layout):
                 # Not as a call: the hooks of the block belong to the pass of the image.

@@ -69,16 +69,17 @@ class TraceHooks:
         self.undo.enter_context(loading.silence_logs(pipe))
         self.installed = tap.install(
             self.layers,
-            observe,
-            self.model_pass,
             undo,
-            self._editor,
+            observe=observe,
+            model_pass=self.model_pass,
+            editor=self._editor,
             joint=family.is_joint,
         )
         skipping.run_uncompiled(model, undo)
-        # These replace attention processors, and do not know those of a trace.
-        replacing = [(pipe, "load_ip_adapter"), (pipe, "unload_ip_adapter")]
-        for owner, name in [*replacing, (family.model, "set_default_attn_processor")]:
+        # These replace or change attention processors, and do not know those of a trace.
+        replacing = ("load_ip_adapter", "unload_ip_adapter", "set_ip_adapter_scale")
+        owners = [(pipe, name) for name in replacing]
+        for owner, name in [*owners, (family.model, "set_default_attn_processor")]:
             if hasattr(owner, name):
                 undo(base.replace_method(owner, name, partial(_refuse, name)))
         undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
@@ -124,10 +125,10 @@ class TraceHooks:
         if bare and self._propagate is not None:
             tap.install(
                 bare,
-                self._propagate,
-                self.model_pass,
                 self._undo_call.callback,
-                self._self_editor,
+                observe=self._propagate,
+                model_pass=self.model_pass,
+                editor=self._self_editor,
                 needed=self._is_needed,
                 layout=SELF_ATTENTION,
             )
@@ -155,6 +156,6 @@ class TraceHooks:
 
 def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
     raise TraceError(
-        f"{name} replaces the attention processors while a trace is open: call it before the "
+        f"{name} changes the attention processors while a trace is open: call it before the "
         f"trace is opened, or after it is closed; {_UNRECORDED}"
     )

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedmap.backends import base, prompts, registry, tap
+from heedmap.backends import base, prompts, registry
 from heedmap.backends.base import Arguments, Pipeline, heads_of
 from heedmap.backends.joint import JointFamily
 from heedmap.backends.noise_levels import predicted
@@ -591,7 +591,6 @@ class Trace:
 
     # --- pass by pass ---
 
-    @tap.uncompiled
     def _before_pass(
         self,
         model: torch.nn.Module,
@@ -634,7 +633,6 @@ class Trace:
         self._pass.steps = call.schedule.count
         self._pass.is_recorded = recorder.is_recording
 
-    @tap.uncompiled
     @torch.no_grad()
     def _after_pass(self, *_: Any) -> None:
         self._recorders[-1].end_pass()
@@ -680,9 +678,10 @@ class Trace:
             self._budgets[recorder] = budget
             of_call.append(budget)
         check_memory_limit([*self._recorders, recorder], self._spec)
-        if (self._edits or self._rules) and registry.control_reads_text(self._pipe):
+        has_control = getattr(self._pipe, "controlnet", None) is not None
+        if has_control and (self._edits or self._rules):
             warn(
-                "the ControlNet reads the whole prompt by attention of its own, where edits and "
+                "the ControlNet may read the whole prompt by attention of its own, where edits and "
                 "weights do not act: give it less part in the image by a smaller "
                 "controlnet_conditioning_scale, or leave a word out of the prompt"
             )
@@ -747,7 +746,6 @@ class Trace:
         """Give the recorder the event of a self-attention layer that has just run."""
         self._recorders[-1].observe_image(event)
 
-    @tap.uncompiled
     def _after_block(
         self,
         name: str,
