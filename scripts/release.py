@@ -2,6 +2,7 @@
 
     python scripts/release.py check v0.3.0 dist/*     do changelog, citation and packages agree?
     python scripts/release.py notes v0.3.0            the changelog of this version
+    python scripts/release.py readme URL v0.3.0       README.md for PyPI: its links lead to the tag
     python scripts/release.py space                   outputs/space: a Space for Hugging Face
     python scripts/release.py colab                   outputs/heedmap.ipynb: the tutorial for Colab
 
@@ -42,6 +43,8 @@ build().launch()
 """,
 }
 """The files of the Space."""
+UNPUBLISHED = "pip install git+<this repository>    # once it is published: pip install heedmap"
+"""The line of README.md that PyPI shows as the command for a published package."""
 INSTALL = "%pip install --quiet heedmap"
 """The first cell of the notebook for Colab."""
 
@@ -86,6 +89,26 @@ def check(tag: str, packages: Sequence[Path] = (), root: Path = ROOT) -> None:
             raise SystemExit(f"{path.name} is not of version {version}")
 
 
+def published_readme(text: str, repository: str, tag: str) -> str:
+    """Return README.md as PyPI shows it.
+
+    Args:
+        text: README.md.
+        repository: its address, such as "https://github.com/owner/heedmap".
+        tag: the tag that relative links lead to.
+
+    Raises:
+        SystemExit: if the line that installs heedmap is another.
+    """
+    if UNPUBLISHED not in text:
+        raise SystemExit(f"README.md has no line '{UNPUBLISHED}'")
+    text = text.replace(UNPUBLISHED, "pip install heedmap")
+    text = text.replace("<this repository>", repository)
+    images = r"(!\[[^\]]*\])\((?!https?:|#)([^)]+)\)"
+    text = re.sub(images, rf"\1({repository}/raw/{tag}/\2)", text)
+    return re.sub(r"\]\((?!https?:|#)([^)]+)\)", rf"]({repository}/blob/{tag}/\1)", text)
+
+
 def write_space(folder: Path) -> Path:
     """Write the files of the Space into a folder, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -116,6 +139,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     checked.add_argument("tag")
     checked.add_argument("packages", nargs="*", type=Path)
     tasks.add_parser("notes", help="print the changes of a version").add_argument("tag")
+    readme = tasks.add_parser("readme", help="write README.md for PyPI")
+    readme.add_argument("repository")
+    readme.add_argument("tag")
     space = tasks.add_parser("space", help="write the files of a Space")
     space.add_argument("--out", type=Path, default=ROOT / "outputs" / "space")
     colab = tasks.add_parser("colab", help="write the tutorial for Colab")
@@ -129,6 +155,11 @@ def main() -> None:
         check(options.tag, options.packages)
     elif options.task == "notes":
         print(notes(options.tag)[1])
+    elif options.task == "readme":
+        path = ROOT / "README.md"
+        text = path.read_text(encoding="utf-8")
+        text = published_readme(text, options.repository, options.tag)
+        path.write_text(text, encoding="utf-8")
     elif options.task == "space":
         print(write_space(options.out))
     else:

@@ -75,6 +75,8 @@ class Site:
         for page, pieces in expanded.items():
             parts = [self._page_text(page, piece) for piece in pieces]
             text = MARK.sub("\n", "\n".join(parts) + "\n")
+            if self.repository:
+                text = text.replace("<this repository>", self.repository)
             self.pages[page] = _with_anchors(text)
 
     def assign(self, document: str, page: str) -> None:

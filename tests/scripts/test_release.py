@@ -1,6 +1,7 @@
 """A release is of one version and date everywhere, and what is published beside it is complete."""
 
 import ast
+import re
 from pathlib import Path
 
 import nbformat
@@ -46,6 +47,17 @@ def test_another_date_is_refused(root: Path):
     (root / "CITATION.cff").write_text("version: 1.2.0\ndate-released: 2026-12-02\n")
     with pytest.raises(SystemExit):
         release.check("v1.2.0", [], root)
+
+
+def test_links_of_the_readme_lead_to_the_tag():
+    text = (ROOT / "README.md").read_text("utf-8")
+    shown = release.published_readme(text, "https://host/owner/name", "v1.2.0")
+    targets = re.findall(r"\]\(([^)]+)\)", shown)
+    assert targets and all(target.startswith("https://") for target in targets)
+    assert "https://host/owner/name/raw/v1.2.0/outputs/gallery/red-house-blue-tree.png" in targets
+    assert "\npip install heedmap\n" in shown and "<this repository>" not in shown
+    with pytest.raises(SystemExit):
+        release.published_readme(shown, "https://host/owner/name", "v1.2.0")
 
 
 def test_the_space_is_complete(tmp_path: Path):
