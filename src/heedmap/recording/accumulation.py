@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from heedmap.backends.base import GridShape
-from heedmap.mathematics.events import RowAttention
 from heedmap.mathematics.rules import Site
 from heedmap.options import Axis
 
@@ -32,19 +31,6 @@ def shares_of_text(p: Tensor) -> Tensor:
     """
     total = p.abs().sum(dim=-1, keepdim=True)
     return p / total.clamp_min(torch.finfo(p.dtype).tiny)
-
-
-def mean_over_heads(row: RowAttention, tokens: Sequence[int]) -> Tensor:
-    """Return the mean over heads (1, Q, K') of probabilities of tokens."""
-    heads, positions, _ = row.query.shape
-    size = heads * positions * len(tokens)
-    if row.query.device.type != "cpu" or size <= CACHED:
-        return row.probabilities(tokens).mean(dim=0, keepdim=True)
-    # One head after the other stays in the cache, and no (H, Q, K) tensor is made.
-    total = row.probabilities(tokens, slice(0, 1))
-    for head in range(1, heads):
-        total += row.probabilities(tokens, slice(head, head + 1))
-    return total.div_(heads)
 
 
 class RunningMean:

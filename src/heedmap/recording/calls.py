@@ -1,7 +1,7 @@
 """One call of a pipeline within a trace: its text, its schedule, and the layout of each pass."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import FrameType, SimpleNamespace
@@ -80,7 +80,7 @@ class Call:
         schedule: Schedule,
         latent: GridShape,
         layers: Mapping[str, Any],
-        branches: Collection[str],
+        branches: Iterable[str],
         frame: FrameType | None = None,
         references: Sequence[GridShape] = (),
     ) -> None:

@@ -1,10 +1,10 @@
 """Concepts beside the prompt: texts of their own that the image's queries are compared with."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -108,23 +108,22 @@ class ConceptStreams:
     more concepts also have the similarities of their outputs (`output_similarities`).
 
     A block runs once more for each image; the image's states that come out are discarded.
+
+    Attributes:
+        event: that of the layer whose block runs.
     """
+
+    event: AttentionEvent
 
     def __init__(self, family: JointFamily, concepts: Sequence[ConceptStates]) -> None:
         self._family = family
         self._whole = concepts
         self._concepts = [_selected(one) for one in concepts]
         self._texts: list[Tensor] = []  # of each image (1, K, C), in this pass
-        # Of the layer whose block is running.
-        self._event: AttentionEvent | None = None
 
     def begin(self) -> None:
         """Begin a pass of the model."""
         self._texts = []
-
-    def keep(self, event: AttentionEvent) -> None:
-        """Keep the event of a block's layer until the block ends."""
-        self._event = event
 
     @torch.no_grad()
     def run(
@@ -135,16 +134,14 @@ class ConceptStreams:
         grids: Sequence[GridShape],
         first: int,
         of_text: bool,
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return each image's probabilities of its concepts in a block that has just run.
+    ) -> Iterator[tuple[Literal["concepts", "outputs"], int, Tensor]]:
+        """Yield each image's probabilities of its concepts in a block that has just run.
 
         That of a concept is the sum over its tokens. Images are in the rows of the batch from
-        `first` on. The grids are those of the image and of reference images. The images'
-        similarities of outputs follow; there are none of a single concept, or if the outputs are
-        not known.
+        `first` on. The grids are those of the image and of reference images. Similarities of
+        outputs follow those of each image; there are none of a single concept, or if the outputs
+        are not known.
         """
-        event, self._event = self._event, None
-        assert event is not None
         if not self._texts:  # not earlier: the model may be offloaded until it runs
             states = arguments[self._family.block_input]
             for whole in self._whole:
@@ -152,8 +149,6 @@ class ConceptStreams:
                 selected = _selected(replace(whole, states=text[0]))
                 self._texts.append(selected.states[None])
         positions, *references = map(prod, grids)
-        every = list[Tensor]()
-        similarities = list[Tensor]()
         for image, concepts in enumerate(self._concepts):
             row = first + image
             text = self._texts[image]
@@ -166,7 +161,8 @@ class ConceptStreams:
                 # Not as a call: the hooks of the block belong to the pass of the image.
                 output = block.forward(**inputs)
             self._texts[image] = self._family.text_after(output, text.shape[1])
-            prompt, concept = event.row(row), recorded[0].row(0)
+            prompt = self.event.row(row)
+            concept = recorded[0].row(0)
             if of_text:
                 prompt = prompt.text_alone()
             device = prompt.query.device.type
@@ -181,15 +177,16 @@ class ConceptStreams:
                     joint=True,
                     log_sum=log_sum,
                 )
-                every.append(concept_probabilities(scored, concepts))
+                p = concept_probabilities(scored, concepts)
                 output = recorded[0].output
+                similar = None
                 several = len(concepts.places) > 1
                 if several and prompt.output is not None and output is not None:
                     text = take(output[0], concept.layout.tokens)
-                    similarities.append(
-                        output_similarities(prompt.output, text, concepts)
-                    )
-        return every, similarities
+                    similar = output_similarities(prompt.output, text, concepts)
+            yield "concepts", image, p
+            if similar is not None:
+                yield "outputs", image, similar
 
 
 def output_similarities(image: Tensor, text: Tensor, concepts: ConceptStates) -> Tensor:

@@ -119,11 +119,11 @@ class Probe:
         number = check_index("pass_", self.pass_, len(calls))
         if call.done != calls[number]:
             return
-        record = recorder.records[self.branch]
         grid = call.grids[name]
-        if record.block is None:  # without the branch, or repeated on other latents
+        first = recorder.rows.get(self.branch)
+        if first is None:  # without the branch, or repeated on other latents
             return
-        number_of_row = record.block * call.images + self.image
+        number_of_row = first + self.image
         place = self.place(grid)
         row = event.row(number_of_row)
         edited = event.edited.get(number_of_row)
@@ -141,7 +141,7 @@ class Probe:
                 probabilities=_array(after),
                 timestep=call.schedule.timesteps[call.done],
                 passes=(number, len(calls)),
-                table=record.tables[self.image],
+                table=recorder.records[self.branch].tables[self.image],
             )
             is_edited = not torch.equal(before, after)
             self._pending = site, row, number_of_row, is_edited

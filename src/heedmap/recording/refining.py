@@ -97,13 +97,7 @@ class RefinedMaps:
         )
         self._refined: defaultdict[int, RunningMean] = defaultdict(RunningMean)
 
-    def add(self, image: int, maps: Tensor, grid: GridShape, passes: int) -> None:
-        """Add an image's maps (L, Q, K) in layers that attend to the text, of this grid."""
-        total = maps.sum(dim=0)
-        total = total / passes if passes > 1 else total
-        self._recent[image][grid].merge(total, len(maps) / passes)
-
-    def propagate(
+    def add(
         self,
         image: int,
         maps: Sequence[tuple[Tensor, GridShape]],
@@ -121,6 +115,12 @@ class RefinedMaps:
                 number of those above that ran before it.
             passes: the number of the step's passes.
         """
+        if not attention:
+            for part, grid in maps:
+                total = part.sum(dim=0)
+                total = total / passes if passes > 1 else total
+                self._recent[image][grid].merge(total, len(part) / passes)
+            return
         plain = self._plain_of(image) or RunningMean()
         parts = [regrid(part, grid, self.grid) for part, grid in maps]
         if passes > 1:

@@ -3,13 +3,13 @@
 A trace puts a processor in front of each text cross-attention layer's own
 (`backends.tap`), watches the prompts that the pipeline encodes (`backends.prompts`) and the
 calls of its scheduler (`backends.schedules`). Each pass of the model goes `Trace._before_pass` →
-`Trace._observe` → `Recorder` → `RecordSums.add`; `Recorder.recording` makes the result.
+`Trace._observe` → `Recorder` → `Record.add`; `Recorder.recording` makes the result.
 """
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from types import FrameType
 from typing import Any
@@ -41,7 +41,7 @@ from heedmap.errors import (
 )
 from heedmap.maps.budgets import Budget
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import Recording
+from heedmap.maps.recordings import AVERAGED, Layer, Recording
 from heedmap.maps.text_attention import TextAttention
 from heedmap.mathematics.events import (
     CROSS_ATTENTION,
@@ -57,7 +57,6 @@ from heedmap.options import (
     ShareOf,
     Tokens,
 )
-from heedmap.recording.budget import BudgetRecorder
 from heedmap.recording.calls import Call
 from heedmap.recording.controller import AttentionController, Steering
 from heedmap.recording.edits import (
@@ -145,14 +144,10 @@ def trace(
         budget=budget,
         limit=limit,
     )
-    if budget and "conditional" not in options.branches:
-        raise ArgumentError(
-            "the budget is that of the prompt: expected 'conditional' among the branches"
-        )
     texts = [prompts] if isinstance(prompts, str) else as_ordered_list(prompts or [])
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
-    spec = RecordingSpec.of(options, prompts=None if prompts is None else tuple(texts))
+    spec = RecordingSpec(options, None if prompts is None else tuple(texts))
     return Trace(pipe, spec, edits=checked_edits(edits))
 
 
@@ -192,7 +187,7 @@ def observe(
         raise ArgumentError(
             f"observer is {quoted(observer)}: expected a function of an event"
         )
-    spec = RecordingSpec(branches=frozenset())
+    spec = RecordingSpec(GenerateOptions(branches=()))
     return Trace(pipe, spec, edits=checked_edits(edits), observers=[observer])
 
 
@@ -201,10 +196,11 @@ def check_memory_limit(recorders: Sequence[Recorder], spec: RecordingSpec) -> No
     size = recorders[-1].nbytes
     total = sum(recorder.nbytes for recorder in recorders)
     axes = f"keep={quoted(sorted(spec.keep))}"
-    if total > spec.limit:
+    limit = spec.options.limit
+    if total > limit:
         raise ArgumentError(
             f"{axes} would take {format_bytes(total)}, and the limit is "
-            f"{format_bytes(spec.limit)}: keep fewer axes, or pass a higher limit"
+            f"{format_bytes(limit)}: keep fewer axes, or pass a higher limit"
         )
     if size > MEMORY_WARNING:
         warn(
@@ -230,7 +226,6 @@ class Trace:
         steering: edits that act before these.
         steered: the prompts that the steering is made for.
         after_step: called after every call of the scheduler.
-        map_tokens: by image the tokens of `StepState.current_maps`.
         predicts: whether `StepState.predicted` is found.
         probe: ends the run when it has its numbers.
         observers: get each event after the recorder.
@@ -248,7 +243,6 @@ class Trace:
         steering: Steering | None = None,
         steered: Sequence[str] | None = None,
         after_step: AfterStep | None = None,
-        map_tokens: Mapping[int, Sequence[int]] | None = None,
         predicts: bool = False,
         probe: Probe | None = None,
         observers: Sequence[Observer] = (),
@@ -256,14 +250,13 @@ class Trace:
         spec = spec or RecordingSpec()
         self._pipe = pipe
         self._family = registry.check_served(pipe)
-        if spec.concepts and self._family.concepts_refusal:
+        if spec.options.concepts and self._family.concepts_refusal:
             raise ArgumentError(self._family.concepts_refusal)
         self._check_places(spec)
         self._spec = spec
         self._edits = edits
         self._steered = steered
         self._after_step = after_step
-        self._map_tokens = map_tokens
         self._predicts = predicts
         self._predicted: Tensor | None = None
         self._probe = probe
@@ -290,25 +283,25 @@ class Trace:
         self._frame: FrameType | None = None
         self._timesteps = TimestepReader(pipe)
         self._recorders: list[Recorder] = []  # of the calls that run or are over
-        self._budgets: dict[Recorder, BudgetRecorder] = {}
         self._open = False
 
     def _check_places(self, spec: RecordingSpec) -> None:
         """Raise an ArgumentError if the attention of places or words cannot be recorded."""
         family = self._family
-        if spec.places and not (family.is_joint or family.image_layers()):
+        places = spec.options.places
+        if places and not (family.is_joint or family.image_layers()):
             raise ArgumentError(
                 f"{type(self._pipe).__name__} has no attention of the image to itself with "
                 "probabilities (that of Sana is linear), so that places have no maps: leave "
                 "places out"
             )
-        if spec.reads and not family.is_joint:
+        if spec.options.reads and not family.is_joint:
             raise ArgumentError(
                 f"in the layers of {type(self._pipe).__name__} the image attends to the words, and "
                 "the words to nothing: leave reads out, or take a model whose text and image share "
                 "one softmax (as 'joint')"
             )
-        words = [place for place in spec.places if isinstance(place, str)]
+        words = [place for place in places if isinstance(place, str)]
         if words and not spec.masks:
             raise ArgumentError(
                 f"the mask of {quoted(words[0])} is known only when the image is drawn: pass that "
@@ -341,7 +334,7 @@ class Trace:
     def maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of each image."""
         maps = map(HeatMaps, self.recordings)
-        if not self._spec.reads:
+        if not self._spec.options.reads:
             return tuple(maps)
         pairs = zip(maps, self._recordings("reads"), strict=True)
         return tuple(replace(one, reading=reading) for one, reading in pairs)
@@ -349,12 +342,12 @@ class Trace:
     @property
     def text_attention(self) -> tuple[TextAttention, ...]:
         """The attention of the tokens of the prompt to each other, of each image."""
-        self._recordings("reads")
-        return tuple(
-            TextAttention(recorder.text_recording(image))
-            for recorder in self._done()
-            for image in range(recorder.call.images)
-        )
+        texts: list[TextAttention] = []
+        for recording in self._recordings("text"):
+            grid = (1, len(recording.positions))
+            layers = (Layer(AVERAGED, 1, grid),)
+            texts.append(TextAttention(replace(recording, layers=layers)))
+        return tuple(texts)
 
     @property
     def negative_maps(self) -> tuple[HeatMaps, ...]:
@@ -400,8 +393,9 @@ class Trace:
     @property
     def budgets(self) -> tuple[Budget, ...]:
         """The budget of attention of each image; none if `budget` was False."""
-        done = [one for one in self._done() if one in self._budgets]
-        return tuple(chain(*(self._budgets[one].budgets() for one in done)))
+        if not self._spec.options.budget:
+            return ()
+        return tuple(map(Budget, self._recordings("budget")))
 
     @property
     def steps(self) -> int:
@@ -432,6 +426,7 @@ class Trace:
                 "concepts": "concepts=['sky']",
                 "places": "places=[(40, 80)]",
                 "reads": "reads=True",
+                "text": "reads=True",
             }
             if name in options:
                 what = f"{name} were"
@@ -463,7 +458,7 @@ class Trace:
         hooks = self._hooks
         undo = hooks.undo.callback
         hooks.install(self._observe, self._before_pass, self._after_pass)
-        if spec.concepts and isinstance(self._family, JointFamily):
+        if spec.options.concepts and isinstance(self._family, JointFamily):
             for name, block in self._family.blocks().items():
                 after = partial(self._after_block, name)
                 undo(block.register_forward_hook(after, with_kwargs=True).remove)
@@ -472,10 +467,10 @@ class Trace:
         prompts.watch(
             self._family,
             spec.prompts,
-            "negative" in spec.branches,
+            "negative" in spec.options.branches,
             self._begin,
             self._end,
-            concepts=spec.concepts,
+            concepts=spec.options.concepts,
             is_sampling=self._is_sampling,
             undo=undo,
         )
@@ -620,12 +615,15 @@ class Trace:
                 )
             schedule = schedule_of(self._pipe, timestep, error)
             call = self._start(sample, inputs, states, schedule)
+            call.begin_pass(states, timestep, error)
+            self._record(call)
         elif call is None:
             raise TraceError(
                 "the model ran before the pipeline of this trace encoded a prompt: call that very "
                 "pipeline, with the prompt as text, inside of the trace"
             )
-        call.begin_pass(states, timestep, error)
+        else:
+            call.begin_pass(states, timestep, error)
         recorder = self._recorders[-1]
         recorder.begin_pass(self._family.repeats(inputs))
         self._pass.layout = call.layout
@@ -666,19 +664,18 @@ class Trace:
             schedule,
             self._family.latent(inputs),
             hooks.layers,
-            branches=self._spec.branches,
+            branches=self._spec.options.branches,
             frame=self._frame,
             references=self._family.references(inputs),
         )
         call.check_images(states, sample)
-        recorder = Recorder(
-            call, self._spec, hooks.layers, hooks.self_layers, self._map_tokens
-        )
+        return call
+
+    def _record(self, call: Call) -> None:
+        """Record a call whose first pass begins."""
+        hooks = self._hooks
+        recorder = Recorder(call, self._spec, hooks.layers, hooks.self_layers)
         of_call: list[Observer] = [recorder]
-        if self._spec.budget:
-            budget = BudgetRecorder(recorder, self._spec.keep)
-            self._budgets[recorder] = budget
-            of_call.append(budget)
         check_memory_limit([*self._recorders, recorder], self._spec)
         if (self._edits or self._rules) and registry.control_reads_text(self._pipe):
             warn(
@@ -686,7 +683,7 @@ class Trace:
                 "weights do not act: give it less part in the image by a smaller "
                 "controlnet_conditioning_scale, or leave a word out of the prompt"
             )
-        self._make_rules(call, encoding)
+        self._make_rules(call)
         self._recorders.append(recorder)
         if self._probe is not None:
             of_call.append(partial(self._probe.record, recorder))
@@ -694,13 +691,12 @@ class Trace:
         hooks.install_self_attention(
             recorder.propagating,
             self._observe_image,
-            needs_all=bool(self._spec.places) and not self._family.is_joint,
+            needs_all=bool(self._spec.options.places) and not self._family.is_joint,
         )
-        return call
 
     def _check_text(self, encoding: Encoding) -> None:
         """Raise an error if edits would act on other tokens than those that they are made for."""
-        if encoding.conditional.shifted and (self._rules or self._map_tokens):
+        if encoding.conditional.shifted and self._rules:
             raise ArgumentError(
                 f"{type(self._pipe).__name__} pads the prompts of a batch in front, which moves "
                 "the tokens of the shorter ones, so that an edit would act on others: expected "
@@ -715,9 +711,10 @@ class Trace:
                 "hm.generate, which find words in what is read"
             )
 
-    def _make_rules(self, call: Call, encoding: Encoding) -> None:
+    def _make_rules(self, call: Call) -> None:
         """Make the rules of each prompt: those of the edits, and those of the steering."""
-        if self.controller is None:
+        encoding = call.encoding
+        if self.controller is None or encoding is None:
             return
         steering = self.controller.steering
         sites = call.select(steering.selection)
@@ -759,7 +756,7 @@ class Trace:
         """Record the concepts in a joint block that has just run, whose layer has this name."""
         arguments = inspect.signature(block.forward).bind(*args, **kwargs).arguments
         processor = self._hooks.installed[name]
-        self._recorders[-1].record_concepts(name, block, arguments, processor)
+        self._recorders[-1].record_concepts(block, arguments, processor)
 
     # --- step by step ---
 
@@ -783,9 +780,8 @@ class Trace:
                 call.moment,
                 self._family.unpack(latents, call.latent),
                 self._predicted,
-                recorder.current_maps(),
+                cache(recorder.current_maps),
             )
             latents = self._family.pack(self._after_step(state))
         call.done += 1
-        recorder.end_step()
         return latents
