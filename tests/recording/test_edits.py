@@ -320,16 +320,3 @@ def test_words_that_are_not_read_are_refused(pipe, make):
         generate(pipe, edits=[make("cat")])
     with pytest.raises(TruncatedWordError):
         generate(pipe, "a house " * 40 + "red", [make("red")])
-
-
-@pytest.mark.parametrize("shape", [(256, 200), (3, 2), (256,)])
-def test_a_bias_of_another_shape_is_refused(pipe, shape):
-    class Odd:
-        def __call__(self, p, site):
-            return p
-
-        def bias(self, site):
-            return torch.zeros(shape)
-
-    with pytest.raises(ArgumentError, match="bias"):
-        generate(pipe, "a house", [Odd()], steps=1)

@@ -206,5 +206,5 @@ def _selected(concepts: ConceptStates) -> ConceptStates:
     """Return the states of the concepts' tokens alone, without other words and padding."""
     tokens = sorted({*chain(*concepts.places)})
     places = tuple(tuple(map(tokens.index, place)) for place in concepts.places)
-    index = index_tensor(tuple(tokens), concepts.states.device)
+    index = index_tensor(tokens, concepts.states.device)
     return ConceptStates(places, concepts.states.index_select(0, index))

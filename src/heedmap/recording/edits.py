@@ -36,7 +36,6 @@ from heedmap.mathematics.rules import (
     Within,
     acts,
     checked_result,
-    is_biased,
     rule_name,
     steps_within,
 )
@@ -194,8 +193,8 @@ def rules_of(
         elif isinstance(edit, Confine):
             rules.append([])
         else:
-            # Our own, and rules with a bias, tell where they do nothing.
-            tells = isinstance(edit, OwnRule) or is_biased(edit)
+            # Our own tell where they do nothing.
+            tells = isinstance(edit, OwnRule)
             rules.append([edit if tells else CountedRule(edit)])
     confined = [edit for edit in edits if isinstance(edit, Confine)]
     sites = [select(edit.selection) for edit in confined]

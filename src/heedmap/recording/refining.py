@@ -14,7 +14,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from heedmap.backends.base import GridShape
 from heedmap.mathematics.events import RowAttention, take
 from heedmap.mathematics.probabilities import (
-    matrix,
+    constant,
     propagate,
 )
 from heedmap.mathematics.rules import steps_within
@@ -143,7 +143,7 @@ class RefinedMaps:
                 chosen.append((*begun, *before))
         chosen.append((*begun, *[1.0] * len(order)))
         every = torch.cat(parts) if len(parts) > 1 else parts[0]
-        choice = matrix(tuple(chosen), every.device)
+        choice = constant(tuple(chosen), torch.float32, every.device)
         *sums, total = torch.tensordot(choice, every, dims=1)
         if layers:
             scaled = torch.stack(list(torch._foreach_div(sums, weights)))
