@@ -41,6 +41,13 @@ def put(x: Tensor, indices: Indices, part: Tensor) -> None:
         x[..., indices, :] = part
 
 
+def nth(indices: Indices, numbers: Tensor) -> Tensor:
+    """Return the entries with these numbers among some, as numbers on the whole axis."""
+    if isinstance(indices, Tensor):
+        return indices[numbers]
+    return numbers + indices.start if indices.start else numbers
+
+
 def _everything() -> Indices:
     return slice(None)
 
@@ -192,11 +199,6 @@ class AttentionEvent:
         Without `values`, it holds neither these nor the output.
         """
         return self._row(number, self.layout.row(number), self.layout.joint, values)
-
-    def of_text(self) -> "AttentionEvent":
-        """Return the event with the tokens of the text for the positions of the image."""
-        rows = [replace(row, positions=row.tokens) for row in self.layout.rows]
-        return replace(self, layout=replace(self.layout, rows=rows), edited={})
 
     def of_reference(self, number: int, grid: tuple[int, int]) -> "AttentionEvent":
         """Return the event with the positions of a reference image, of this grid, for the image's.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -134,7 +134,7 @@ class ConceptStreams:
         grids: Sequence[GridShape],
         first: int,
         of_text: bool,
-    ) -> Iterator[tuple[Literal["concepts", "outputs"], int, Tensor]]:
+    ) -> Iterator[tuple[str, int, Tensor]]:
         """Yield each image's probabilities of its concepts in a block that has just run.
 
         That of a concept is the sum over its tokens. Images are in the rows of the batch from

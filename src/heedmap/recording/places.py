@@ -10,7 +10,7 @@ from heedmap.errors import ArgumentError
 from heedmap.io.places import Place, place_label
 from heedmap.io.word_edits import Mask
 from heedmap.maps.masks import region_coverage
-from heedmap.mathematics.events import AttentionEvent, take
+from heedmap.mathematics.events import AttentionEvent, nth, take
 from heedmap.mathematics.rules import cells_inside
 from heedmap.recording.accumulation import max_together
 
@@ -58,8 +58,7 @@ class PlaceQueries:
         _, heads, keys, _ = event.key.shape
         device = event.key.device
         positions, parts = self._positions(image, grid, device)
-        order = torch.arange(event.query.shape[2], device=device)
-        queries = take(order, event.layout.row(number).positions, -1)[positions]
+        queries = nth(event.layout.row(number).positions, positions)
         factors = None
         if number in event.edited:
             # Of the image's share, which its keys divide as before.

@@ -26,7 +26,7 @@ from heedmap.checks import check_int
 from heedmap.errors import SelectionError, TraceError, quoted
 from heedmap.maps.recordings import Layer
 from heedmap.mathematics.by_hand import LayerInputs
-from heedmap.mathematics.events import AttentionEvent, RowAttention, take
+from heedmap.mathematics.events import AttentionEvent, RowAttention, nth, take
 from heedmap.mathematics.probabilities import log_sums
 from heedmap.options import BranchName
 from heedmap.recording.recorder import Recorder
@@ -108,16 +108,13 @@ class Probe:
     def record(self, recorder: Recorder, event: AttentionEvent) -> None:
         """Look at a layer's attention, for all rows of the batch."""
         call = recorder.call
-        calls = [
-            number
-            for number, step in enumerate(call.schedule.steps)
-            if step == self.step
-        ]
+        steps = call.schedule.steps
         name = event.layer
-        if name not in self.layers or call.done not in calls:
+        if name not in self.layers or call.moment.step != self.step:
             return
-        number = check_index("pass_", self.pass_, len(calls))
-        if call.done != calls[number]:
+        passes = steps.count(self.step)
+        number = check_index("pass_", self.pass_, passes)
+        if call.done != steps.index(self.step) + number:
             return
         grid = call.grids[name]
         first = recorder.rows.get(self.branch)
@@ -140,7 +137,7 @@ class Probe:
                 place=place,
                 probabilities=_array(after),
                 timestep=call.schedule.timesteps[call.done],
-                passes=(number, len(calls)),
+                passes=(number, passes),
                 table=recorder.records[self.branch].tables[self.image],
             )
             is_edited = not torch.equal(before, after)
@@ -168,8 +165,8 @@ class Probe:
             mask = None if mask is None else pad(mask, (0, 1))
             count = row.keys.shape[1]
             if computed.output.shape[1] == count:  # text and image are joined
-                order = torch.arange(count, device=row.keys.device)
-                among = int(take(order, row.layout.position_keys, -1)[place])
+                index = torch.tensor(place, device=row.keys.device)
+                among = int(nth(row.layout.position_keys, index))
         else:
             value = value[number].unflatten(-1, (site.layer.heads, -1)).transpose(0, 1)
         position = (number, among)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,8 +23,8 @@ from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, plur
 from heedmap.io.places import check_places, place_labels
 from heedmap.io.word_edits import Mask
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, Selection, cells
-from heedmap.mathematics.events import SELF_ATTENTION, AttentionEvent, take
-from heedmap.mathematics.probabilities import columns
+from heedmap.mathematics.events import SELF_ATTENTION, AttentionEvent, nth, take
+from heedmap.mathematics.probabilities import columns, index_tensor
 from heedmap.options import Axis, BranchName, GenerateOptions, Share
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
@@ -85,17 +85,12 @@ class RecordingSpec:
         return frozenset(axes)
 
 
-RecordName = (
-    BranchName
-    | Literal["concepts", "outputs", "places", "reads", "text", "budget"]
-    | int
-    | tuple[Literal["places"], int]
-)
-"""The records of a call: one for each branch of a guided run, one for the concepts, and one for the
-similarities of outputs of two or more concepts, where attention is joint; by its number one for
-each reference image, whose positions read the prompt as the image's do; one for the attention of
-places to the image, and one for that to each reference image; one for that of words to it, and one
-for that of words to each other; one for the shares of all keys."""
+RecordName = str | int | tuple[str, int]
+"""The records of a call: "conditional" and "negative"; "concepts", and "outputs" for the similarities
+of outputs of two or more concepts, where attention is joint; by its number that of each reference
+image, whose positions read the prompt as the image's do; "places" for their attention to the image,
+and ("places", number) for that to a reference image; "reads" for the attention of words to it, and
+"text" for that of words to each other; "budget" for the shares of all keys."""
 Measured = Iterator[tuple[RecordName, int, Tensor]]
 """Records, images, and the probabilities (H, Q, K) of each in a layer."""
 Measure = Callable[[AttentionEvent, int], Measured]
@@ -540,8 +535,7 @@ class Recorder:
         for image, tokens in enumerate(self.records["reads"].tokens):
             row = first + image
             layout = event.layout.row(row)
-            order = torch.arange(event.query.shape[2], device=event.query.device)
-            queries = columns(take(order, layout.tokens, -1), tokens)
+            queries = nth(layout.tokens, index_tensor(tokens, event.query.device))
             p = event.probabilities(row, queries, slice(None))
             yield "reads", image, take(p, layout.position_keys, -1).mT
             yield "text", image, columns(take(p, layout.tokens, -1), tokens)

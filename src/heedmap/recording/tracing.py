@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import chain
 from types import FrameType
 from typing import Any
 
@@ -420,18 +419,10 @@ class Trace:
     def _recordings(self, name: RecordName) -> tuple[Recording, ...]:
         done = self._done()
         if name not in done[-1].records:
-            what = f"the {name} prompt was"
-            option = f"branches={{'{name}'}}"
-            options = {
-                "concepts": "concepts=['sky']",
-                "places": "places=[(40, 80)]",
-                "reads": "reads=True",
-                "text": "reads=True",
-            }
-            if name in options:
-                what = f"{name} were"
-                option = options[name]
-            raise NothingRecordedError(f"{what} not recorded: pass {option}")
+            raise NothingRecordedError(
+                f"no {name} of this call were recorded: pass branches, concepts, places or reads "
+                "that have them"
+            )
         return tuple(
             recorder.recording(name, image)
             for recorder in done
@@ -490,7 +481,7 @@ class Trace:
                 for name in recorder.records:
                     recorder.check(name)
                 call = recorder.call
-                warn_of_idle(self._edits, call.edited, call.sites, call.select)
+                warn_of_idle(self._edits, call.edited, call.sites)
 
     # --- the life of a call ---
 
@@ -727,9 +718,9 @@ class Trace:
             if image in steering.sources:
                 of_image = within(of_image, sites)
             size = (w * side, h * side)
-            of_edits = rules_of(self._edits, table, size, call.select)
-            edited.append(of_edits)
-            rules[image] = [*of_image, *chain(*of_edits)]
+            of_edits, by_edit = rules_of(self._edits, table, size, call.select)
+            edited.append(by_edit)
+            rules[image] = [*of_image, *of_edits]
         call.edited = edited
         self.controller.steering = replace(steering, rules=rules, sites=sites)
 
@@ -739,7 +730,6 @@ class Trace:
         for observer in self._observers_of_call:
             observer(event)
 
-    @torch.no_grad()
     def _observe_image(self, event: AttentionEvent) -> None:
         """Give the recorder the event of a self-attention layer that has just run."""
         self._recorders[-1].observe_image(event)
