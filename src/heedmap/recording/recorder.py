@@ -1,7 +1,6 @@
 """The recorder: an observer that sums the attention of one call, and makes its recordings.
 
-Events are held by reference until the end of a pass or of a few passes, and computed together:
-between two layers, code is slower than in a loop.
+Events are held by reference until the end of a pass or of a few passes, and computed together.
 """
 
 import math
@@ -9,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +28,6 @@ from heedmap.options import Axis, BranchName, GenerateOptions, Share
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
     regrid,
-    shares_of_text,
 )
 from heedmap.recording.budget import budget_keys
 from heedmap.recording.calls import Call
@@ -86,35 +84,14 @@ class RecordingSpec:
 
 
 RecordName = str | int | tuple[str, int]
-"""The records of a call: "conditional" and "negative"; "concepts", and "outputs" for the similarities
-of outputs of two or more concepts, where attention is joint; by its number that of each reference
-image, whose positions read the prompt as the image's do; "places" for their attention to the image,
-and ("places", number) for that to a reference image; "reads" for the attention of words to it, and
-"text" for that of words to each other; "budget" for the shares of all keys."""
-Measured = Iterator[tuple[RecordName, int, Tensor]]
-"""Records, images, and the probabilities (H, Q, K) of each in a layer."""
-Measure = Callable[[AttentionEvent, int], Measured]
+"""The records of a call: "conditional" and "negative"; "concepts", and "outputs" for the
+similarities of outputs of two or more concepts, where attention is joint; by its number that of
+each reference image, whose positions read the prompt as the image's do; "places" for their
+attention to the image, and ("places", number) for that to a reference image; "reads" for the
+attention of words to it, and "text" for that of words to each other; "budget" for the shares of all
+keys."""
+Measure = Callable[[AttentionEvent, int], None]
 """A function of the event of a layer, and of the row of the first image that reads the prompt."""
-
-
-class _Held(NamedTuple):
-    """A layer that is not computed yet.
-
-    Attributes:
-        event: that of the layer, without edits.
-        rows: by branch the row of the first image, in this pass.
-        model_pass: the number of the pass among those that are held.
-        is_text: whether the attention to the text is to be computed.
-        is_propagated: whether maps are propagated along it.
-        known: by record and image the probabilities (H, Q, K) that are known already.
-    """
-
-    event: AttentionEvent
-    rows: Mapping[BranchName, int]
-    model_pass: int
-    is_text: bool
-    is_propagated: bool
-    known: Mapping[tuple[RecordName, int], Tensor]
 
 
 class Recorder:
@@ -151,8 +128,8 @@ class Recorder:
         self._measures: list[tuple[Collection[str], Measure]] = []
         self._concept_keys: ConceptKeys | None = None
         self._streams: ConceptStreams | None = None
-        self._held: list[_Held] = []
-        self._bytes = 0  # of these
+        self._device = "cpu"
+        self._bytes = 0  # of the layers that are held
         self._passes_held = 0
         self._passes_of_step = 1
         self._is_full = False
@@ -370,56 +347,63 @@ class Recorder:
         """Add the attention of a layer that attends to the text, in all rows."""
         if self._streams is not None:
             self._streams.event = event
-        if self.rows:
-            self._hold(event, is_text=True)
+        if not self.rows:
+            return
+        edited = event.edited
+        if edited:  # they hold whole rows of probabilities
+            self._measure(event)
+            event = replace(event, edited={})
+        for record in self.records.values():
+            first = self.rows.get(record.branch)
+            if first is None or not record.is_text:
+                continue
+            part = event
+            if record.reference is not None:
+                grid = record.layers[event.layer].grid
+                part = event.of_reference(record.reference, grid)
+            for image, held in enumerate(record.held):
+                number = first + image
+                p = None
+                if number in edited and part is event:
+                    p = record.edited(edited[number], image)
+                row = LayerRow(part.site, self._passes_held, part, number, p)
+                held.append(row)
+        if not edited:
+            self._measure(event)
+        self._propagate(event)
+        self._count(event.query, event.nbytes)
 
     def observe_image(self, event: AttentionEvent) -> None:
         """Propagate maps, and add the attention of places, in a self-attention layer."""
         if self.rows:
-            self._hold(event, is_text=False)
+            self._measure(event)
+            self._propagate(event)
 
-    def _hold(self, event: AttentionEvent, is_text: bool) -> None:
-        """Hold a layer until it is computed; what else is measured there is measured at once."""
+    def _measure(self, event: AttentionEvent) -> None:
+        """Measure what is not computed with other layers."""
         first = self.rows.get("conditional")
-        known: Mapping[tuple[RecordName, int], Tensor] = {}
-        if first is not None and (self._measures or event.edited):
-            known = self._measured(event, first)
-            event = replace(event, edited={})  # which hold whole rows of probabilities
-        is_propagated = event.layer in self.propagating and self._propagates(event)
-        if is_text or is_propagated or known:
-            self._append(event, is_text, is_propagated, known)
+        if first is None:
+            return
+        for layers, measure in self._measures:
+            if event.layer in layers:
+                with torch.no_grad():
+                    measure(event, first)
 
-    def _append(
-        self,
-        event: AttentionEvent,
-        is_text: bool,
-        is_propagated: bool,
-        known: Mapping[tuple[RecordName, int], Tensor],
-    ) -> None:
-        held = _Held(
-            event=event,
-            rows=self.rows,
-            model_pass=self._passes_held,
-            is_text=is_text,
-            is_propagated=is_propagated,
-            known=known,
-        )
-        self._held.append(held)
-        self._bytes += sum(p.nbytes for p in known.values())
-        if is_text or is_propagated:
-            self._bytes += event.nbytes
+    def _count(self, x: Tensor, size: int) -> None:
+        """Add to the bytes that are held; compute the layers if they are too many."""
+        self._device = x.device.type
+        self._bytes += size
         if self._bytes > self._most_held():
             self._compute()
             self._is_full = True
 
     def _most_held(self) -> int:
         """Return the largest number of bytes that may be held."""
-        device = self._held[0].event.query.device.type
-        return MAX_ON_CPU if device == "cpu" else MAX_HELD
+        return MAX_ON_CPU if self._device == "cpu" else MAX_HELD
 
     def end_pass(self) -> None:
         """End a pass; compute the layers that are held, if those of the next may be too many."""
-        if not self._held:
+        if not self.rows:
             return
         self._passes_held += 1
         with_next = self._bytes * (1 + 1 / self._passes_held)
@@ -430,139 +414,101 @@ class Recorder:
     @torch.no_grad()
     def _compute(self) -> None:
         """Compute the layers that are held, in running order."""
-        held = self._held
-        self._held = []
         self._bytes = 0
         self._passes_held = 0
         self._is_full = False
-        if not held:
-            return
-        device = held[0].event.query.device.type
-        with torch.autocast(device, enabled=False):  # it would use half precision here
-            for name, record in self.records.items():
-                for image in range(self.call.images):
-                    rows = [*self._rows_of(held, name, record, image)]
-                    record.add(image, rows, self._passes_of_step)
+        with torch.autocast(self._device, enabled=False):  # it would use half precision
+            for record in self.records.values():
+                record.compute(self._passes_of_step)
 
-    def _rows_of(
-        self,
-        held: Sequence[_Held],
-        name: RecordName,
-        record: Record,
-        image: int,
-    ) -> Iterator[LayerRow]:
-        """Yield the rows of an image in the layers that are held, which a record consists of."""
-        for one in held:
-            if record.branch not in one.rows:
-                continue
-            event = one.event
-            number = one.rows[record.branch] + image
-            p = one.known.get((name, image))
-            if p is not None:
-                grid = record.layers[event.layer].grid
-                site = replace(event.site, grid=grid)
-                yield LayerRow(site, one.model_pass, event, number, p)
-            elif one.is_text and record.is_text:
-                if record.reference is not None:
-                    grid = record.layers[event.layer].grid
-                    event = event.of_reference(record.reference, grid)
-                yield LayerRow(event.site, one.model_pass, event, number)
-            is_propagated = one.is_propagated and record.refined is not None
-            if is_propagated and number < len(event.query):
-                grid = self.propagating[event.layer]
-                yield LayerRow(
-                    event.site,
-                    one.model_pass,
-                    event,
-                    number,
-                    propagated_on=grid,
-                )
-
-    def _propagates(self, event: AttentionEvent) -> bool:
-        """Return whether maps are propagated along a layer of the image's attention to itself.
+    def _propagate(self, event: AttentionEvent) -> None:
+        """Propagate maps along a layer of the image's attention to itself.
 
         Tokens may be merged, or another image's keys may stand beside the image's own
         (StyleAligned): then positions are unknown, and the call has no refined maps.
         """
-        if event.site.step not in propagation_steps(event.site.steps):
-            return False
-        is_known = event.layer in self.call.grids
+        name = event.layer
+        site = event.site
+        if name not in self.propagating:
+            return
+        if site.step not in propagation_steps(site.steps):
+            return
+        grid = self.propagating[name]
+        is_known = name in self.call.grids
         if not is_known:
-            is_known = event.mask is None and _is_whole(
-                event, self.propagating[event.layer]
-            )
-        if not is_known:
-            for record in self.records.values():
+            is_known = event.mask is None and _is_whole(event, grid)
+        for record in self.records.values():
+            if not is_known:
                 record.refined = None
-        return is_known
+            first = self.rows.get(record.branch)
+            if record.refined is None or first is None:
+                continue
+            # Guidance that perturbs attention may compute fewer rows.
+            count = max(0, len(event.query) - first)
+            for image, held in enumerate(record.held[:count]):
+                row = LayerRow(
+                    site,
+                    self._passes_held,
+                    event,
+                    first + image,
+                    propagated_on=grid,
+                )
+                held.append(row)
+        if name not in self.call.grids:
+            self._count(event.query, event.nbytes)
 
     # --- what is measured in a layer that runs ---
 
-    @torch.no_grad()
-    def _measured(
+    def _put(
         self,
+        name: RecordName,
+        image: int,
         event: AttentionEvent,
-        first: int,
-    ) -> dict[tuple[RecordName, int], Tensor]:
-        """Return the probabilities that are not computed with those of other layers."""
-        parts = [self._edited(event, first)]
-        for layers, measure in self._measures:
-            if event.layer in layers:
-                parts.append(measure(event, first))
-        return self._means_of_heads(chain(*parts))
+        p: Tensor,
+    ) -> None:
+        """Put an image's probabilities (H, Q, K) in a layer to those of other layers."""
+        record = self.records[name]
+        if "head" not in record.means.keep:
+            p = p.mean(dim=0, keepdim=True)
+        grid = record.layers[event.layer].grid
+        site = replace(event.site, grid=grid)
+        record.held[image].append(LayerRow(site, self._passes_held, event, 0, p))
+        self._count(p, p.nbytes)
 
-    def _means_of_heads(self, parts: Measured) -> dict[tuple[RecordName, int], Tensor]:
-        known: dict[tuple[RecordName, int], Tensor] = {}
-        for name, image, p in parts:
-            keeps_heads = "head" in self.records[name].means.keep
-            known[name, image] = p if keeps_heads else p.mean(dim=0, keepdim=True)
-        return known
-
-    def _edited(self, event: AttentionEvent, first: int) -> Measured:
-        """Yield the attention to the text with its edits."""
-        record = self.records.get("conditional")
-        for number, edits in event.edited.items():
-            image = number - first
-            if record is None or image not in range(self.call.images):
-                continue
-            _, p = edits.pair()
-            if record.of_text:
-                p = shares_of_text(p[..., :-1])
-            yield "conditional", image, columns(p, record.tokens[image])
-
-    def _reads(self, event: AttentionEvent, first: int) -> Measured:
-        """Yield the attention of the tokens of the text to the image, and to each other."""
+    def _reads(self, event: AttentionEvent, first: int) -> None:
+        """Add the attention of the tokens of the text to the image, and to each other."""
         for image, tokens in enumerate(self.records["reads"].tokens):
             row = first + image
             layout = event.layout.row(row)
             queries = nth(layout.tokens, index_tensor(tokens, event.query.device))
             p = event.probabilities(row, queries, slice(None))
-            yield "reads", image, take(p, layout.position_keys, -1).mT
-            yield "text", image, columns(take(p, layout.tokens, -1), tokens)
+            self._put("reads", image, event, take(p, layout.position_keys, -1).mT)
+            text = take(p, layout.tokens, -1)
+            self._put("text", image, event, columns(text, tokens))
 
-    def _budget(self, event: AttentionEvent, first: int) -> Measured:
-        """Yield the mean shares of all keys, and the mean entropy."""
+    def _budget(self, event: AttentionEvent, first: int) -> None:
+        """Add the mean shares of all keys, and the mean entropy."""
         for image in range(self.call.images):
             shares = event.row(first + image, values=False).key_shares()
-            yield "budget", image, shares[:, None]
+            self._put("budget", image, event, shares[:, None])
 
     def _attend_to_concepts(
         self,
         keys: ConceptKeys,
         event: AttentionEvent,
         first: int,
-    ) -> Measured:
-        """Yield the attention to the concepts."""
+    ) -> None:
+        """Add the attention to the concepts."""
         for image, p in enumerate(keys.probabilities(event, first)):
-            yield "concepts", image, p
+            self._put("concepts", image, event, p)
 
     def _read_by_places(
         self,
         places: PlaceQueries,
         event: AttentionEvent,
         first: int,
-    ) -> Measured:
-        """Yield the attention of places to the image, and to reference images."""
+    ) -> None:
+        """Add the attention of places to the image, and to reference images."""
         grid = self.records["places"].layers[event.layer].grid
         rows, _, queries, _ = event.query.shape
         has_rows = rows >= first + self.call.images
@@ -577,9 +523,10 @@ class Recorder:
         for image in range(self.call.images):
             p = places.probabilities(event, image, first + image, grid)
             layout = event.layout.row(first + image)
-            yield "places", image, take(p, layout.position_keys)
+            self._put("places", image, event, take(p, layout.position_keys))
             for number in self._references:
-                yield ("places", number), image, take(p, layout.references[number])
+                of_reference = take(p, layout.references[number])
+                self._put(("places", number), image, event, of_reference)
 
     def record_concepts(
         self,
@@ -600,8 +547,8 @@ class Recorder:
             first=first,
             of_text=self.records["concepts"].of_text,
         )
-        known = self._means_of_heads(parts)
-        self._append(self._streams.event, False, False, known)
+        for name, image, p in parts:
+            self._put(name, image, self._streams.event, p)
 
     def current_maps(self, image: int) -> dict[int, np.ndarray]:
         """Return by token the maps (2, h, w) of an image so far: refined, and plain.

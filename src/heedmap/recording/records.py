@@ -17,16 +17,19 @@ from heedmap.backends.base import GridShape
 from heedmap.maps.recordings import Layer
 from heedmap.mathematics.events import (
     AttentionEvent,
+    EditedRow,
     RowAttention,
     RowLayout,
     merged,
 )
+from heedmap.mathematics.probabilities import columns
 from heedmap.mathematics.rules import Site
 from heedmap.options import Axis, BranchName, Share
 from heedmap.recording.accumulation import (
     CACHED,
     AttentionAccumulator,
     max_together,
+    shares_of_text,
 )
 from heedmap.recording.refining import RefinedMaps
 from heedmap.text.words import TokenTable
@@ -86,6 +89,7 @@ class Record:
         of_text: whether probabilities are shares of the text alone.
         refined: the maps that are propagated; None without these.
         ran: how often each layer ran, by layer and step.
+        held: of each image the layers that are not computed yet, as they ran.
     """
 
     tables: Sequence[TokenTable]
@@ -103,6 +107,9 @@ class Record:
     refined: RefinedMaps | None
     ran: Counter[tuple[str, int]] = field(default_factory=Counter)
 
+    def __post_init__(self) -> None:
+        self.held: list[list[LayerRow]] = [[] for _ in self.tables]
+
     def incomplete(self, skippable: bool = False) -> dict[str, list[int]]:
         """Return, by layer, the steps at which it did not run exactly once in each pass.
 
@@ -116,8 +123,24 @@ class Record:
                     result.setdefault(name, []).append(step)
         return result
 
-    def add(self, image: int, rows: Sequence[LayerRow], passes: int) -> None:
-        """Add an image's attention in layers, as they ran, in steps of `passes` passes."""
+    @torch.no_grad()
+    def edited(self, edits: EditedRow, image: int) -> Tensor:
+        """Return an image's probabilities (H, Q, K) in a layer with edits, H = 1 for their mean."""
+        _, p = edits.pair()
+        if self.of_text:
+            p = shares_of_text(p[..., :-1])
+        p = columns(p, self.tokens[image])
+        return p if "head" in self.means.keep else p.mean(dim=0, keepdim=True)
+
+    def compute(self, passes: int) -> None:
+        """Compute the layers that are held, of steps of `passes` passes."""
+        held = self.held
+        self.held = [[] for _ in held]
+        for image, rows in enumerate(held):
+            if rows:
+                self._add(image, rows, passes)
+
+    def _add(self, image: int, rows: Sequence[LayerRow], passes: int) -> None:
         text = [row for row in rows if row.propagated_on is None]
         if image == 0:
             self.ran.update((row.site.layer, row.site.step) for row in text)

@@ -3,7 +3,7 @@
 A trace puts a processor in front of each text cross-attention layer's own
 (`backends.tap`), watches the prompts that the pipeline encodes (`backends.prompts`) and the
 calls of its scheduler (`backends.schedules`). Each pass of the model goes `Trace._before_pass` →
-`Trace._observe` → `Recorder` → `Record.add`; `Recorder.recording` makes the result.
+`Trace._observe` → `Recorder` → `Record.compute`; `Recorder.recording` makes the result.
 """
 
 import inspect
