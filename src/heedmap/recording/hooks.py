@@ -1,8 +1,7 @@
 """The processors, hooks and methods that a trace installs in a pipeline, and takes back."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -13,8 +12,6 @@ from heedmap.backends.schedules import listen
 from heedmap.backends.tap import Editor, ModelPass, Observer, RecordingProcessor
 from heedmap.errors import TraceError
 from heedmap.mathematics.events import SELF_ATTENTION
-
-_UNRECORDED = "a pipeline that does it in its own call cannot be recorded"
 
 
 class TraceHooks:
@@ -50,8 +47,7 @@ class TraceHooks:
         self.installed: Mapping[str, RecordingProcessor] = {}
         # Of the present call: its self-attention layers with a processor of the trace.
         self._needed: Mapping[str, Any] = {}
-        self._propagate: Observer | None = None
-        self._is_needed = self._self_editor is not None
+        self._is_needed = False
         self._undo_call = ExitStack()
 
     def install(
@@ -76,11 +72,6 @@ class TraceHooks:
             joint=family.is_joint,
         )
         skipping.run_uncompiled(model, undo)
-        # These replace attention processors, and do not know those of a trace.
-        replacing = [(pipe, "load_ip_adapter"), (pipe, "unload_ip_adapter")]
-        for owner, name in [*replacing, (family.model, "set_default_attn_processor")]:
-            if hasattr(owner, name):
-                undo(base.replace_method(owner, name, partial(_refuse, name)))
         undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
         undo(model.register_forward_hook(after_pass).remove)
         for owner, name, method in family.guards():
@@ -88,20 +79,21 @@ class TraceHooks:
 
     def install_self_attention(
         self,
-        propagating: Iterable[str],
-        propagate: Observer,
+        some: Collection[str],
+        observe: Observer,
         needs_all: bool = False,
     ) -> None:
-        """Call `propagate` after these self-attention layers, or after all of them.
+        """Call `observe` after some self-attention layers, or after all of them.
 
         Edits need all. What cannot be seen is then an error.
         """
-        names = [name for name in propagating if name in self.self_layers]
+        self._observe_image = observe
         self._is_needed = needs_all or self._self_editor is not None
-        if self._is_needed:
-            names = [*self.self_layers]
-        self._needed = {name: self.self_layers[name] for name in names}
-        self._propagate = propagate
+        self._needed = {
+            name: layer
+            for name, layer in self.self_layers.items()
+            if self._is_needed or name in some
+        }
         self.check()
 
     def check(self) -> None:
@@ -114,17 +106,18 @@ class TraceHooks:
                 raise TraceError(
                     f"the attention processor of {name} was replaced while the trace was open "
                     "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
-                    f"do it before the trace is opened; {_UNRECORDED}"
+                    "do it before the trace is opened; a pipeline that does it in its own call "
+                    "cannot be recorded"
                 )
         bare = {
             name: layer
             for name, layer in self._needed.items()
             if not isinstance(layer.processor, RecordingProcessor)
         }
-        if bare and self._propagate is not None:
+        if bare:
             tap.install(
                 bare,
-                self._propagate,
+                self._observe_image,
                 self.model_pass,
                 self._undo_call.callback,
                 self._self_editor,
@@ -151,10 +144,3 @@ class TraceHooks:
         """Leave the pipeline as it was; an error is raised when all is undone."""
         with self.undo:
             self.end_call()
-
-
-def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
-    raise TraceError(
-        f"{name} replaces the attention processors while a trace is open: call it before the "
-        f"trace is opened, or after it is closed; {_UNRECORDED}"
-    )

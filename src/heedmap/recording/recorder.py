@@ -37,7 +37,6 @@ from heedmap.recording.records import BranchPasses, LayerRow, Record
 from heedmap.recording.refining import (
     PROPAGATION_LAYERS,
     RefinedMaps,
-    coarsened,
     evenly_chosen,
     propagation_layers,
     propagation_steps,
@@ -179,7 +178,7 @@ class Recorder:
         w, h = cells(latent) if is_map else (1, 1)
         refined = None
         if is_propagated and self.propagating:
-            refined = RefinedMaps(coarsened(next(iter(self.propagating.values()))))
+            refined = RefinedMaps(next(iter(self.propagating.values())))
         self.records[name] = Record(
             tables=tables,
             tokens=[table.positions(*kinds) for table in tables],
@@ -451,7 +450,7 @@ class Recorder:
                     self._passes_held,
                     event,
                     first + image,
-                    propagated_on=grid,
+                    is_propagated=True,
                 )
                 held.append(row)
         if name not in self.call.grids:

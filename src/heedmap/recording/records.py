@@ -44,7 +44,7 @@ class LayerRow(NamedTuple):
         event: that of the layer.
         number: the row of the batch.
         p: the probabilities (H, Q, K), H = 1 for their mean; None if they are not known yet.
-        propagated_on: the grid of the layer, if maps are propagated along it.
+        is_propagated: whether maps are propagated along it.
     """
 
     site: Site
@@ -52,7 +52,7 @@ class LayerRow(NamedTuple):
     event: AttentionEvent
     number: int
     p: Tensor | None = None
-    propagated_on: GridShape | None = None
+    is_propagated: bool = False
 
 
 @dataclass(eq=False)
@@ -141,7 +141,7 @@ class Record:
                 self._add(image, rows, passes)
 
     def _add(self, image: int, rows: Sequence[LayerRow], passes: int) -> None:
-        text = [row for row in rows if row.propagated_on is None]
+        text = [row for row in rows if not row.is_propagated]
         if image == 0:
             self.ran.update((row.site.layer, row.site.step) for row in text)
         tokens = self.tokens[image]
@@ -160,14 +160,14 @@ class Record:
                 maps.append((mean, group[0].site.grid))
         if self.refined is None:
             return
-        attention: list[tuple[int, RowAttention, GridShape]] = []
+        attention: list[tuple[int, RowAttention]] = []
         before = 0
         for row in rows:
-            if row.propagated_on is None:
-                before += 1
-            else:
+            if row.is_propagated:
                 along = row.event.row(row.number, values=False)
-                attention.append((before, along, row.propagated_on))
+                attention.append((before, along))
+            else:
+                before += 1
         self.refined.add(image, maps, order, attention, passes)
 
     def _groups(

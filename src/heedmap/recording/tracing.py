@@ -22,7 +22,6 @@ from heedmap.backends.joint import JointFamily
 from heedmap.backends.noise_levels import predicted
 from heedmap.backends.prompts import Encoding
 from heedmap.backends.schedules import (
-    Schedule,
     TimestepReader,
     rounding_of,
     schedule_of,
@@ -599,15 +598,7 @@ class Trace:
         if is_inside and call is not None and call.is_next(states, timestep, error):
             self._encodings = []  # the text of the run, encoded once more
         if self._encodings:
-            if not sample.numel():
-                raise ArgumentError(
-                    "the image has no position of the model: expected a width and a height of "
-                    f"{registry.unit(self._pipe)} pixels or more"
-                )
-            schedule = schedule_of(self._pipe, timestep, error)
-            call = self._start(sample, inputs, states, schedule)
-            call.begin_pass(states, timestep, error)
-            self._record(call)
+            call = self._start(sample, inputs, states, timestep, error)
         elif call is None:
             raise TraceError(
                 "the model ran before the pipeline of this trace encoded a prompt: call that very "
@@ -633,7 +624,8 @@ class Trace:
         sample: Tensor,
         inputs: Arguments,
         states: Tensor,
-        schedule: Schedule,
+        timestep: float,
+        error: float,
     ) -> Call:
         """Begin to run the call that was encoded."""
         encodings = self._encodings
@@ -652,7 +644,7 @@ class Trace:
         call = Call(
             self._family,
             encoding,
-            schedule,
+            schedule_of(self._pipe, timestep, error),
             self._family.latent(inputs),
             hooks.layers,
             branches=self._spec.options.branches,
@@ -660,11 +652,7 @@ class Trace:
             references=self._family.references(inputs),
         )
         call.check_images(states, sample)
-        return call
-
-    def _record(self, call: Call) -> None:
-        """Record a call whose first pass begins."""
-        hooks = self._hooks
+        call.begin_pass(states, timestep, error)
         recorder = Recorder(call, self._spec, hooks.layers, hooks.self_layers)
         of_call: list[Observer] = [recorder]
         check_memory_limit([*self._recorders, recorder], self._spec)
@@ -674,7 +662,7 @@ class Trace:
                 "weights do not act: give it less part in the image by a smaller "
                 "controlnet_conditioning_scale, or leave a word out of the prompt"
             )
-        self._make_rules(call)
+        self._make_rules(call, encoding)
         self._recorders.append(recorder)
         if self._probe is not None:
             of_call.append(partial(self._probe.record, recorder))
@@ -684,6 +672,7 @@ class Trace:
             self._observe_image,
             needs_all=bool(self._spec.options.places) and not self._family.is_joint,
         )
+        return call
 
     def _check_text(self, encoding: Encoding) -> None:
         """Raise an error if edits would act on other tokens than those that they are made for."""
@@ -702,10 +691,9 @@ class Trace:
                 "hm.generate, which find words in what is read"
             )
 
-    def _make_rules(self, call: Call) -> None:
+    def _make_rules(self, call: Call, encoding: Encoding) -> None:
         """Make the rules of each prompt: those of the edits, and those of the steering."""
-        encoding = call.encoding
-        if self.controller is None or encoding is None:
+        if self.controller is None:
             return
         steering = self.controller.steering
         sites = call.select(steering.selection)
