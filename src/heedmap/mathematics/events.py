@@ -1,6 +1,6 @@
 """One attention of a running model: its inputs, and the places of text and image in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
@@ -193,12 +193,21 @@ class AttentionEvent:
         parts = (self.query, self.key, self.value, self.output)
         return sum(part.nbytes for part in parts if part is not None)
 
-    def row(self, number: int, values: bool = True) -> "RowAttention":
+    def row(
+        self,
+        number: int,
+        values: bool = True,
+        queries: Indices | None = None,
+    ) -> "RowAttention":
         """Return the attention of the image's positions in one row of the batch.
 
-        Without `values`, it holds neither these nor the output.
+        Without `values`, it holds neither these nor the output. With `queries`, it is that of these
+        queries of the layer.
         """
-        return self._row(number, self.layout.row(number), self.layout.joint, values)
+        layout = self.layout.row(number)
+        if queries is not None:
+            layout = replace(layout, positions=queries)
+        return self._row(number, layout, self.layout.joint, values)
 
     def of_reference(self, number: int, grid: tuple[int, int]) -> "AttentionEvent":
         """Return the event with the positions of a reference image, of this grid, for the image's.
@@ -403,29 +412,32 @@ class RowAttention:
         mask = None if mask is None else mask[heads]
         return log_sums(self.query[heads].float(), self.keys[heads], self.scale, mask)
 
+    def parts(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield parts of the queries, and their probabilities (H, Q', N) of all keys, float32."""
+        for part in query_parts(self.query, self.keys):
+            visible = None if self.visible is None else self.visible[:, part]
+            row = RowAttention(
+                self.query[:, part], self.keys, self.scale, visible=visible
+            )
+            yield part, row.probabilities()
+
     def key_shares(self) -> Tensor:
         """Return the mean probability of each key over the queries, and the mean entropy.
-
-        They are computed by parts of the queries.
 
         Returns:
             (H, N + 1), float32: the keys of the text, in joint attention those of the image with
             its padding and of reference images, and the entropy, with the natural logarithm.
         """
-        whole = replace(self, layout=RowLayout(), joint=False, log_sum=None)
         heads, keys, _ = self.keys.shape
         total = torch.zeros(heads, keys + 1, device=self.keys.device)
-        for part in query_parts(self.query, self.keys):
-            visible = None if self.visible is None else self.visible[:, part]
-            row = replace(whole, query=self.query[:, part], visible=visible)
-            p = row.probabilities()
+        for _, p in self.parts():
             total[:, :-1] += p.sum(dim=1)
             total[:, -1] -= torch.xlogy(p, p).sum(dim=(1, 2))
         total /= self.query.shape[1]
-        parts = [take(total[:, :-1], self.layout.tokens, -1), total[:, -1:]]
+        shares = [take(total[:, :-1], self.layout.tokens, -1), total[:, -1:]]
         if self.joint:
-            parts.insert(1, self._others(total[:, :-1], -1))
-        return torch.cat(parts, dim=-1)
+            shares.insert(1, self._others(total[:, :-1], -1))
+        return torch.cat(shares, dim=-1)
 
     def whole(self, bias: Tensor | None = None) -> Tensor:
         """Return whole rows of probabilities, float32: (H, Q, K).

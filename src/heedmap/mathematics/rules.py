@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate, max_pool2d, pad
 
 from heedmap.checks import is_constant
-from heedmap.errors import ArgumentError
+from heedmap.errors import ArgumentError, quoted
 from heedmap.mathematics.probabilities import (
     constant,
     less_largest,
@@ -382,17 +382,13 @@ def checked_result(rule: Rule, edited: Any, p: Tensor, site: Site) -> Tensor:
             holds NaN or Inf.
     """
     name = rule_name(rule)
-    if not (
-        isinstance(edited, Tensor)
+    is_fit = isinstance(edited, Tensor) and (
+        (edited.shape, edited.device) == (p.shape, p.device)
         and (edited.is_floating_point() or edited.dtype == torch.bool)
-        and (edited.shape, edited.device) == (p.shape, p.device)
-    ):
-        kind = type(edited).__name__
-        if isinstance(edited, Tensor):
-            dtype = str(edited.dtype).removeprefix("torch.")
-            kind = f"{dtype} of shape {tuple(edited.shape)} on {edited.device}"
+    )
+    if not is_fit:
         raise ArgumentError(
-            f"the rule {name} gave {kind}: expected a tensor of floats of the same shape "
+            f"the rule {name} gave {quoted(edited)}: expected a tensor of floats of the same shape "
             f"(H, Q, K) = {tuple(p.shape)} on {p.device}"
         )
     if not bool(edited.isfinite().all()):

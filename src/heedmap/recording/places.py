@@ -12,7 +12,6 @@ from heedmap.io.word_edits import Mask
 from heedmap.maps.masks import region_coverage
 from heedmap.mathematics.events import AttentionEvent, nth, take
 from heedmap.mathematics.rules import cells_inside
-from heedmap.recording.accumulation import max_together
 
 
 class PlaceQueries:
@@ -55,20 +54,18 @@ class PlaceQueries:
             number: that of its row in the batch.
             grid: (h, w) of the layer.
         """
-        _, heads, keys, _ = event.key.shape
         device = event.key.device
         positions, parts = self._positions(image, grid, device)
         queries = nth(event.layout.row(number).positions, positions)
+        row = event.row(number, values=False, queries=queries)
+        heads, keys, _ = row.keys.shape
         factors = None
         if number in event.edited:
             # Of the image's share, which its keys divide as before.
             before, after = event.edited[number].pair()
             factors = take(after[..., -1:] / before[..., -1:], positions)
-        size = max(1, max_together(device.type) // (heads * keys))
         total = torch.zeros(heads, len(parts), keys, device=device)
-        for start in range(0, len(queries), size):
-            some = slice(start, start + size)
-            p = event.probabilities(number, queries[some], slice(None))
+        for some, p in row.parts():
             if factors is not None:
                 p = p * factors[:, some]
             # Autocast would use half precision here.

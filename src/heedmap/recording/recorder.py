@@ -27,7 +27,6 @@ from heedmap.mathematics.probabilities import columns, index_tensor
 from heedmap.options import Axis, BranchName, GenerateOptions, Share
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
-    regrid,
 )
 from heedmap.recording.budget import budget_keys
 from heedmap.recording.calls import Call
@@ -166,14 +165,13 @@ class Recorder:
             latent = (side * grid[0], side * grid[1])
         if grid is not None:
             layers = {n: replace(layer, grid=grid) for n, layer in layers.items()}
-        keep = self._spec.keep
-        if name == "text":
-            keep = frozenset[Axis]()
-        kept = set(keep)
-        if self.skipping:  # they are averaged when it is known at which steps each ran
-            kept.add("layer")
+        keep = set(self._spec.keep)
+        if self.skipping:  # layers have means over other steps
+            keep.add("layer")
         if name == "outputs":  # an output has all heads
-            kept.discard("head")
+            keep.discard("head")
+        if name == "text":
+            keep.clear()
         # On the latent's grid layers would be resized twice.
         w, h = cells(latent) if is_map else (1, 1)
         refined = None
@@ -184,10 +182,9 @@ class Recorder:
             tokens=[table.positions(*kinds) for table in tables],
             layers=layers,
             latent=latent,
-            means=AttentionAccumulator(frozenset(kept), (h, w)),
+            means=AttentionAccumulator(frozenset(keep), (h, w)),
             passes=self._passes.setdefault(branch, BranchPasses()),
             branch=branch,
-            keep=keep,
             share_of=share_of,
             is_text=is_text,
             reference=reference,
@@ -640,7 +637,7 @@ class Recorder:
         return Recording(
             layers=layers,
             arrays=tuple(arrays),
-            keep=record.keep,
+            keep=record.means.keep,
             timesteps=tuple(record.passes.timesteps.values()),
             positions=tuple(record.tokens[image]),
             table=record.tables[image],
@@ -657,33 +654,23 @@ class Recorder:
         image: int,
     ) -> tuple[tuple[Layer, ...], list[np.ndarray]]:
         """Return the layers of an image's recording, and their means as arrays."""
-        keep = record.keep
         sums = record.means
-        steps = tuple(record.passes.timesteps) if "step" in keep else (0,)
+        steps = tuple(record.passes.timesteps) if "step" in sums.keep else (0,)
+        heads = max(layer.heads for layer in record.layers.values())
+        layers = (Layer(AVERAGED, heads, sums.mean_grid),)
         names = [""]
         if "layer" in sums.keep:
-            ran = {layer for layer, _ in record.ran}
-            names = [layer for layer in record.layers if layer in ran]
-        tensors: list[Tensor] = []
-        for layer in names:
-            means = sums.mean(image, layer, steps)
-            if layer and "layer" not in keep:
-                grid = record.layers[layer].grid
-                flat = regrid(means.flatten(0, 1), grid, sums.mean_grid)
-                means = flat.unflatten(0, means.shape[:2])
-            tensors.append(means)
-        arrays = _copied(tensors)
-        for layer, array in zip(names, arrays, strict=True):
+            ran = {name for name, _ in record.ran}
+            names = [name for name in record.layers if name in ran]
+            layers = tuple(record.layers[name] for name in names)
+        arrays = _copied([sums.mean(image, name, steps) for name in names])
+        for layer, array in zip(layers, arrays, strict=True):
             if not np.isfinite(array).all():
                 raise TraceError(
-                    f"the attention of {layer or 'the model'} holds NaN or Inf, probably because "
-                    "the latents do: load the model with dtype 'float32' if it overflows"
+                    f"the attention of {layer.name} holds NaN or Inf, probably because the latents "
+                    "do: load the model with dtype 'float32' if it overflows"
                 )
-        if "layer" in keep:
-            return tuple(record.layers[name] for name in names), arrays
-        mean = np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]
-        heads = max(layer.heads for layer in record.layers.values())
-        return (Layer(AVERAGED, heads, sums.mean_grid),), [mean]
+        return layers, arrays
 
 
 def _is_whole(event: AttentionEvent, grid: GridShape) -> bool:

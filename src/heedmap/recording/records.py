@@ -24,7 +24,7 @@ from heedmap.mathematics.events import (
 )
 from heedmap.mathematics.probabilities import columns
 from heedmap.mathematics.rules import Site
-from heedmap.options import Axis, BranchName, Share
+from heedmap.options import BranchName, Share
 from heedmap.recording.accumulation import (
     CACHED,
     AttentionAccumulator,
@@ -82,7 +82,6 @@ class Record:
         means: the means.
         passes: the passes of its branch.
         branch: the branch whose rows are recorded.
-        keep: the axes of the recording.
         share_of: as in `Recording`.
         is_text: whether it holds the attention to the text, which is computed here.
         reference: the number of the reference image whose attention it is.
@@ -99,7 +98,6 @@ class Record:
     means: AttentionAccumulator
     passes: BranchPasses
     branch: BranchName
-    keep: frozenset[Axis]
     share_of: Share | None
     is_text: bool
     reference: int | None

@@ -70,9 +70,6 @@ from heedmap.recording.recorder import Recorder, RecordingSpec, RecordName
 from heedmap.recording.steps import AfterStep, StepState
 from heedmap.text.weights import unread_weights
 
-MEMORY_WARNING = 256 * 2**20
-"""Bytes from which on a trace warns how much a call will keep."""
-
 
 def trace(
     pipe: Pipeline,
@@ -189,20 +186,14 @@ def observe(
     return Trace(pipe, spec, edits=checked_edits(edits), observers=[observer])
 
 
-def check_memory_limit(recorders: Sequence[Recorder], spec: RecordingSpec) -> None:
-    """Raise an ArgumentError if calls would keep too much; warn if the last one keeps much."""
-    size = recorders[-1].nbytes
-    total = sum(recorder.nbytes for recorder in recorders)
-    axes = f"keep={quoted(sorted(spec.keep))}"
+def check_memory_limit(recorders: Iterable[Recorder], spec: RecordingSpec) -> None:
+    """Raise an ArgumentError if calls would keep too much."""
+    size = sum(recorder.nbytes for recorder in recorders)
     limit = spec.options.limit
-    if total > limit:
+    if size > limit:
         raise ArgumentError(
-            f"{axes} would take {format_bytes(total)}, and the limit is "
+            f"keep={quoted(sorted(spec.keep))} would take {format_bytes(size)}, and the limit is "
             f"{format_bytes(limit)}: keep fewer axes, or pass a higher limit"
-        )
-    if size > MEMORY_WARNING:
-        warn(
-            f"{axes} will take {format_bytes(size)} of memory: keep fewer axes if that is too much"
         )
 
 
