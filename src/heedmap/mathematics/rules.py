@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate, max_pool2d, pad
 
 from heedmap.checks import is_constant
-from heedmap.errors import ArgumentError, quoted
+from heedmap.errors import ArgumentError
 from heedmap.mathematics.probabilities import (
     constant,
     less_largest,
@@ -388,7 +388,8 @@ def checked_result(rule: Rule, edited: Any, p: Tensor, site: Site) -> Tensor:
     )
     if not is_fit:
         raise ArgumentError(
-            f"the rule {name} gave {quoted(edited)}: expected a tensor of floats of the same shape "
+            f"the rule {name} gave {type(edited).__name__} of shape "
+            f"{getattr(edited, 'shape', None)}: expected a tensor of floats of the same shape "
             f"(H, Q, K) = {tuple(p.shape)} on {p.device}"
         )
     if not bool(edited.isfinite().all()):

@@ -1,7 +1,7 @@
 """Concepts beside the prompt: texts of their own that the image's queries are compared with."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
 from typing import Any
@@ -23,6 +23,7 @@ MAX_KEY_ERROR = 0.02
 of half-precision types stays below it."""
 
 
+@dataclass(eq=False)
 class ConceptKeys:
     """The keys that each layer makes of the concepts of a call's images.
 
@@ -31,17 +32,12 @@ class ConceptKeys:
     denoiser passes them to its layers.
     """
 
-    def __init__(
-        self,
-        layers: Mapping[str, Any],
-        encoding: Encoding,
-        project: Callable[[Tensor], Tensor],
-    ) -> None:
-        self._layers, self._project = layers, project
-        self._concepts, self._prompts = encoding.concepts, encoding.conditional.states
-        self._texts: dict[ConceptStates, Tensor] = {}
-        # By layer, once, on the device: whether its keys of the prompt are those computed here.
-        self._is_exact: dict[str, Tensor] = {}
+    layers: Mapping[str, Any]
+    encoding: Encoding
+    project: Callable[[Tensor], Tensor]
+    _texts: dict[ConceptStates, Tensor] = field(default_factory=dict)
+    # By layer, once, on the device: whether its keys of the prompt are those computed here.
+    _is_exact: dict[str, Tensor] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise a TraceError if a layer does not make its keys with its own linear map."""
@@ -62,25 +58,23 @@ class ConceptKeys:
         That of a concept is the sum over its tokens. Images are in the rows of the batch from
         `first` on.
         """
-        name, key = event.layer, event.key
-        layer = self._layers[name]
+        name = event.layer
+        key = event.key
+        layer = self.layers[name]
+        concepts = self.encoding.concepts
+        prompts = self.encoding.conditional.states
         if not self._texts:  # not earlier: the model may be offloaded until it runs
-            every = dict.fromkeys(self._concepts)
-            self._texts = {
-                one: self._project(one.states[None].to(self._prompts)) for one in every
-            }
+            for one in dict.fromkeys(concepts):
+                self._texts[one] = self.project(one.states[None].to(prompts))
         if name not in self._is_exact:
-            prompt = self._project(self._prompts[:1]).to(key)
-            self._is_exact[name] = _is_close(
-                keys_of(layer, prompt), key[first : first + 1]
-            )
+            computed = keys_of(layer, self.project(prompts[:1]).to(key))
+            self._is_exact[name] = _is_close(computed, key[first : first + 1])
         keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}
-        return [
-            concept_probabilities(
-                RowAttention(event.query[row], keys[one][0], event.scale), one
-            )
-            for row, one in enumerate(self._concepts, first)
-        ]
+        found: list[Tensor] = []
+        for row, one in enumerate(concepts, first):
+            attention = RowAttention(event.query[row], keys[one][0], event.scale)
+            found.append(concept_probabilities(attention, one))
+        return found
 
 
 def _is_close(computed: Tensor, actual: Tensor) -> Tensor:

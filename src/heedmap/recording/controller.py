@@ -62,29 +62,22 @@ class Steering:
     sites: Sites | None = None
 
 
+@dataclass(eq=False)
 class RowEdits:
     """The edits of one image at one site.
 
-    Args:
+    Attributes:
         rules: the rules of the image.
         row: its attention.
         source: the attention of the image that it takes from, if there is one.
         site: the layer at a step.
     """
 
-    def __init__(
-        self,
-        rules: Sequence[Rule],
-        row: RowAttention,
-        source: RowAttention | None,
-        site: Site,
-    ) -> None:
-        self._row = row
-        self._source = source
-        self._site = site
-        self._biased: list[Any] = [rule for rule in rules if is_biased(rule)]
-        self._others = [rule for rule in rules if not is_biased(rule)]
-        self._pair: tuple[Tensor, Tensor] | None = None
+    rules: Sequence[Rule]
+    row: RowAttention
+    source: RowAttention | None
+    site: Site
+    _pair: tuple[Tensor, Tensor] | None = None
 
     def pair(self) -> tuple[Tensor, Tensor]:
         """Return P (H, Q, K), unedited and as the rules define it.
@@ -109,20 +102,21 @@ class RowEdits:
         return (after - before).abs().sum(dim=-1).mean() / 2
 
     def _apply(self) -> tuple[Tensor, Tensor]:
-        source = None if self._source is None else self._source.whole()
-        site = replace(self._site, source=source)
-        row = self._row
+        source = None if self.source is None else self.source.whole()
+        site = replace(self.site, source=source)
+        row = self.row
         p = edited = row.whole()
         bias = self._bias(site)
         if bias is not None:
             # Added to P itself, it would leave nothing of a row where P is 1 on a hidden token.
             edited = row.whole(bias)
-        return p, apply(self._others, edited, site, joint=row.joint)
+        others = [rule for rule in self.rules if not is_biased(rule)]
+        return p, apply(others, edited, site, joint=row.joint)
 
     def output(self) -> Tensor:
         """Return the image's edited output (H, Q, d), float32."""
         _, p = self.pair()
-        row = self._row
+        row = self.row
         values = row.values
         assert values is not None
         text = take(values, row.layout.tokens).float()
@@ -144,17 +138,16 @@ class RowEdits:
         It is (Q, K), or (H, Q, K) if it differs by head.
         """
         total: Tensor | None = None
-        count = self._row.text_keys.shape[1]
-        for rule in self._biased:
+        query = self.row.query
+        count = self.row.text_keys.shape[1]
+        rules: list[Any] = [rule for rule in self.rules if is_biased(rule)]
+        for rule in rules:
             bias = rule.bias(site)
             if bias is None:
                 continue
-            bias = bias.to(self._row.query.device)
-            bias = pad(bias, (0, count - bias.shape[1]))
+            bias = pad(bias.to(query.device), (0, count - bias.shape[1]))
             if isinstance(rule, Within):
-                bias = rule.sites.choose(
-                    bias, bias.new_zeros(len(self._row.query), 1, 1)
-                )
+                bias = rule.sites.choose(bias, bias.new_zeros(len(query), 1, 1))
             total = bias if total is None else total + bias
         return total
 

@@ -94,9 +94,9 @@ class Probe:
 
     def place(self, grid: tuple[int, int]) -> tuple[int, int]:
         """Return (row, column) of the position of a grid (h, w) that holds the pixel."""
-        return self.at[1] * grid[0] // self.size[1], self.at[0] * grid[1] // self.size[
-            0
-        ]
+        width, height = self.size
+        x, y = self.at
+        return y * grid[0] // height, x * grid[1] // width
 
     def attach(self, layers: Mapping[str, Any], undo: Undo) -> None:
         """Install hooks on the layers to choose from, until undone."""
@@ -123,10 +123,11 @@ class Probe:
         number_of_row = first + self.image
         place = self.place(grid)
         row = event.row(number_of_row)
-        edited = event.edited.get(number_of_row)
-        plain = row.whole()
-        pair = (plain, plain) if edited is None else edited.pair()
-        before, after = (p[:, place[0] * grid[1] + place[1]] for p in pair)
+        before = after = row.whole()
+        if number_of_row in event.edited:
+            before, after = event.edited[number_of_row].pair()
+        position = place[0] * grid[1] + place[1]
+        after = after[:, position]
         score = selection_score(after[:, list(self.tokens)].sum(dim=-1))  # (H)
         head = int(score.argmax()) if self.head is None else self.head
         if head < len(score) and float(score[head]) > self._highest:
@@ -140,7 +141,7 @@ class Probe:
                 passes=(number, passes),
                 table=recorder.records[self.branch].tables[self.image],
             )
-            is_edited = not torch.equal(before, after)
+            is_edited = not torch.equal(before[:, position], after)
             self._pending = site, row, number_of_row, is_edited
 
     def leave(self) -> None:
@@ -156,8 +157,8 @@ class Probe:
         self._pending = None
         place = site.place[0] * site.layer.grid[1] + site.place[1]
         weight, bias = output_projection(layer, computed.joined)
-        residual, mask = computed.residual, row.text_mask
-        mask = None if mask is None else mask[:, place]
+        residual = computed.residual
+        mask = None if row.text_mask is None else row.text_mask[:, place]
         key, value = row.text_keys, computed.value
         among = place
         if value is None:

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
@@ -36,26 +36,23 @@ Masks of all steps of the part and of 3 have an intersection over union of 0.999
 """
 
 
-def middle_grid(grids: Iterable[GridShape]) -> GridShape | None:
-    """Return the grid (h, w), of these, on which maps are propagated; None if all are too fine."""
-    least, most = PROPAGATION_CELLS
-    coarse = sorted({grid for grid in grids if min(grid) <= most}, key=sorted)
-    return next(
-        (grid for grid in coarse if min(grid) >= least), coarse[-1] if coarse else None
-    )
-
-
 def propagation_layers(
-    self_attention: Mapping[str, GridShape], cross_attention: Mapping[str, GridShape]
+    self_attention: Mapping[str, GridShape],
+    cross_attention: Mapping[str, GridShape],
 ) -> tuple[str, ...]:
     """Return the self-attention layers, of these, along which maps are propagated.
 
-    There are none where the cross-attention layers are finer, as in a model with self-attention in
-    its middle alone: coarser maps would be no truer.
+    There are none where all are too fine, or where the cross-attention layers are finer, as in a
+    model with self-attention in its middle alone: coarser maps would be no truer.
     """
-    best = middle_grid(self_attention.values())
-    finest = max(map(min, cross_attention.values()), default=0)
-    if best is None or min(best) < min(PROPAGATION_CELLS[0], finest):
+    least, most = PROPAGATION_CELLS
+    grids = {grid for grid in self_attention.values() if min(grid) <= most}
+    if not grids:
+        return ()
+    coarse = sorted(grids, key=sorted)
+    best = next((grid for grid in coarse if min(grid) >= least), coarse[-1])
+    finest = max(map(min, cross_attention.values()))
+    if min(best) < min(least, finest):
         return ()
     names = [name for name, grid in self_attention.items() if grid == best]
     return evenly_chosen(names, PROPAGATION_LAYERS)
