@@ -469,9 +469,12 @@ class RowAttention:
 def merged(events: Sequence[AttentionEvent], number: int) -> RowAttention:
     """Return one row of the batch in layers of one shape and layout, as if of one layer.
 
-    Its heads (L·H) are those of all layers. It has no mask and no values.
+    Its heads (L·H) are those of all layers. It has no values. If there are masks, several layers
+    have the keys of the text alone.
     """
     first = events[0]
+    if len(events) == 1:
+        return first.row(number, values=False)
     layout = first.layout.row(number)
 
     def join(parts: Sequence[Tensor]) -> Tensor:
@@ -481,7 +484,7 @@ def merged(events: Sequence[AttentionEvent], number: int) -> RowAttention:
     if first.log_sum is not None:
         parts = [event.log_sum for event in events if event.log_sum is not None]
         log_sum = take(join(parts), layout.positions, -1)
-    return RowAttention(
+    row = RowAttention(
         query=take(join([event.query for event in events]), layout.positions),
         keys=join([event.key for event in events]),
         scale=first.scale,
@@ -489,3 +492,14 @@ def merged(events: Sequence[AttentionEvent], number: int) -> RowAttention:
         joint=first.layout.joint,
         log_sum=log_sum,
     )
+    if first.mask is None:
+        return row
+    masks: list[Tensor] = []
+    for event in events:
+        mask = event.row(number, values=False).text_mask
+        assert mask is not None
+        masks.append(mask)
+    if all(mask.stride(1) == 0 for mask in masks):
+        masks = [mask[:, :1] for mask in masks]
+    visible = torch.cat(masks)
+    return replace(row, keys=row.text_keys, layout=RowLayout(), visible=visible)

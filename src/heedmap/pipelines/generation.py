@@ -267,7 +267,6 @@ def generate_batch(
         steering=steering,
         after_step=_after_step(progress, change, preview, recorder),
         probe=probe,
-        predicts=recorder is not None,
         steered=None if steering is None else texts,
     )
     # Before the run: a callback or an interrupt may change the number of steps.

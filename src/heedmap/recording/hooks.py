@@ -9,9 +9,10 @@ from torch import Tensor
 from heedmap.backends import base, loading, skipping, tap
 from heedmap.backends.base import Family
 from heedmap.backends.schedules import listen
-from heedmap.backends.tap import Editor, ModelPass, Observer, RecordingProcessor
+from heedmap.backends.tap import ModelPass, Observer, RecordingProcessor
 from heedmap.errors import TraceError
 from heedmap.mathematics.events import SELF_ATTENTION
+from heedmap.recording.controller import AttentionController
 
 
 class TraceHooks:
@@ -20,7 +21,6 @@ class TraceHooks:
     Args:
         family: that of the pipeline.
         editor: the edits; None without these.
-        shares: whether the edits change self-attention, too.
         model_pass: the pass of the model that runs.
 
     Attributes:
@@ -33,12 +33,13 @@ class TraceHooks:
     def __init__(
         self,
         family: Family,
-        editor: Editor | None,
-        shares: bool,
+        editor: AttentionController | None,
         model_pass: ModelPass,
     ) -> None:
         self._family = family
         self._editor = editor
+        # Images with sources take their self-attention, too.
+        shares = editor is not None and bool(editor.steering.sources)
         self._self_editor = editor if shares else None
         self.model_pass = model_pass
         self.layers = family.text_layers()

@@ -6,7 +6,7 @@ ones. On a CPU, layers of more probabilities than stay in its cache are computed
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
@@ -19,14 +19,12 @@ from heedmap.mathematics.events import (
     AttentionEvent,
     EditedRow,
     RowAttention,
-    RowLayout,
     merged,
 )
 from heedmap.mathematics.probabilities import columns
 from heedmap.mathematics.rules import Site
 from heedmap.options import BranchName, Share
 from heedmap.recording.accumulation import (
-    CACHED,
     AttentionAccumulator,
     max_together,
     shares_of_text,
@@ -226,49 +224,11 @@ class Record:
         known = [row.p for row in rows if row.p is not None]
         if known:
             return torch.stack(known)
-        _, _, first, number, *_ = rows[0]
-        if len(rows) == 1:
-            return self._of_layer(first.row(number, values=False), tokens)[None]
-        row = merged([row.event for row in rows], number)
+        row = merged([row.event for row in rows], rows[0].number)
         if self.of_text:
             row = row.text_alone()
-        if first.mask is not None:
-            row = replace(
-                row,
-                keys=row.text_keys,
-                layout=RowLayout(),
-                visible=_text_masks(rows),
-            )
         p = row.probabilities(tokens).unflatten(0, (len(rows), -1))
         return p if "head" in self.means.keep else p.mean(dim=1, keepdim=True)
-
-    def _of_layer(self, row: RowAttention, tokens: Sequence[int]) -> Tensor:
-        """Return the probabilities (H, Q, K) in a layer, H = 1 for their mean."""
-        if self.of_text:
-            row = row.text_alone()
-        if "head" in self.means.keep:
-            return row.probabilities(tokens)
-        heads, positions, _ = row.query.shape
-        size = heads * positions * len(tokens)
-        if row.query.device.type != "cpu" or size <= CACHED:
-            return row.probabilities(tokens).mean(dim=0, keepdim=True)
-        # One head after the other stays in the cache, and no (H, Q, K) tensor is made.
-        total = row.probabilities(tokens, slice(0, 1))
-        for head in range(1, heads):
-            total += row.probabilities(tokens, slice(head, head + 1))
-        return total.div_(heads)
-
-
-def _text_masks(rows: Sequence[LayerRow]) -> Tensor:
-    """Return the masks (L·H, Q, K) of the text in layers; Q = 1 if they are alike for all."""
-    masks: list[Tensor] = []
-    for row in rows:
-        mask = row.event.row(row.number, values=False).text_mask
-        assert mask is not None
-        masks.append(mask)
-    if all(mask.stride(1) == 0 for mask in masks):
-        masks = [mask[:, :1] for mask in masks]
-    return torch.cat(masks)
 
 
 def _size(row: LayerRow, tokens: int) -> int:

@@ -17,7 +17,7 @@ class StepState:
         moment: the call.
         latents: (B, C, h, w), those to go on with.
         predicted: the latents without noise that the model predicted, as these, float32; None
-            where the scheduler does not tell them, or they were not asked for.
+            where the scheduler does not tell them, or steps are not kept.
         current_maps: returns by token the maps (2, h, w) of an image so far, refined and plain.
     """
 

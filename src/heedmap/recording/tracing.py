@@ -215,7 +215,6 @@ class Trace:
         steering: edits that act before these.
         steered: the prompts that the steering is made for.
         after_step: called after every call of the scheduler.
-        predicts: whether `StepState.predicted` is found.
         probe: ends the run when it has its numbers.
         observers: get each event after the recorder.
 
@@ -232,7 +231,6 @@ class Trace:
         steering: Steering | None = None,
         steered: Sequence[str] | None = None,
         after_step: AfterStep | None = None,
-        predicts: bool = False,
         probe: Probe | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -246,7 +244,6 @@ class Trace:
         self._edits = edits
         self._steered = steered
         self._after_step = after_step
-        self._predicts = predicts
         self._predicted: Tensor | None = None
         self._probe = probe
         self._observers = observers
@@ -258,8 +255,7 @@ class Trace:
         self.controller: AttentionController | None = None
         if steering is not None:
             self.controller = AttentionController(steering, self._pass)
-        shares = steering is not None and bool(steering.sources)
-        self._hooks = TraceHooks(self._family, self.controller, shares, self._pass)
+        self._hooks = TraceHooks(self._family, self.controller, self._pass)
         several = len({*map(heads_of, self._hooks.layers.values())}) > 1
         if several and "head" in spec.keep and "layer" not in spec.keep:
             keep = [axis for axis in AXES if axis in {"layer", *spec.keep}]
@@ -530,7 +526,8 @@ class Trace:
 
     def _listen(self) -> None:
         """Listen to the scheduler of the call that begins."""
-        before_step = self._before_scheduler if self._predicts else None
+        shows_steps = self._after_step is not None and "step" in self._spec.keep
+        before_step = self._before_scheduler if shows_steps else None
         self._hooks.begin_call(self._after_scheduler, before_step)
 
     def _finish(self) -> None:
