@@ -265,9 +265,8 @@ class Recorder:
         if not isinstance(family, JointFamily):
             keys = ConceptKeys(layers, encoding, family.project_text)
             self._concept_keys = keys
-            self._measures.append(
-                (call.layers, partial(self._attend_to_concepts, keys))
-            )
+            attend = partial(self._attend_to_concepts, keys)
+            self._measures.append((call.layers, attend))
             return
         if self.skipping:
             raise TraceError(
