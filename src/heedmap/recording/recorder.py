@@ -467,7 +467,7 @@ class Recorder:
             p = p.mean(dim=0, keepdim=True)
         grid = record.layers[event.layer].grid
         site = replace(event.site, grid=grid)
-        record.held[image].append(LayerRow(site, self._passes_held, event, 0, p))
+        record.held[image].append(LayerRow(site, self._passes_held, None, 0, p))
         self._count(p, p.nbytes)
 
     def _reads(self, event: AttentionEvent, first: int) -> None:

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from torch import Tensor
 from heedmap.backends.base import GridShape
 from heedmap.maps.recordings import Layer
 from heedmap.mathematics.events import (
-    AttentionEvent,
     EditedRow,
     RowAttention,
     merged,
@@ -39,7 +38,7 @@ class LayerRow(NamedTuple):
     Attributes:
         site: the layer at a step.
         model_pass: the number of the pass among those that are computed together.
-        event: that of the layer.
+        event: that of the layer; None if only the probabilities are held.
         number: the row of the batch.
         p: the probabilities (H, Q, K), H = 1 for their mean; None if they are not known yet.
         is_propagated: whether maps are propagated along it.
@@ -47,7 +46,7 @@ class LayerRow(NamedTuple):
 
     site: Site
     model_pass: int
-    event: AttentionEvent
+    event: Any
     number: int
     p: Tensor | None = None
     is_propagated: bool = False
@@ -182,7 +181,8 @@ class Record:
         for of_kind in kinds.values():
             passes = [*of_kind.values()]
             first = rows[passes[0][0]]
-            device = first.event.query.device.type
+            held = first.event.query if first.p is None else first.p
+            device = held.device.type
             most = max(1, max_together(device) // _size(first, tokens))
             together = max(1, most // len(passes[0]))
             for start in range(0, len(passes), together):
