@@ -31,16 +31,16 @@ def test_measures_of_change_equal_those_worked_out_by_hand():
     assert change.outside.psnr_db is None
 
 
-@pytest.mark.parametrize(("shape", "window"), [((64, 300, 3), 7), ((5, 64, 3), 3)])
-def test_similarity_equals_scikit_images(shape, window):
-    random = np.random.default_rng(window)
+def test_similarity_equals_scikit_images():
+    shape = (64, 300, 3)
+    random = np.random.default_rng(7)
     a = random.random(shape)
     b = np.clip(a + random.normal(0, 0.1, shape), 0, 1)
     b[: shape[0] // 2] = a[: shape[0] // 2]
     _, expected = cast(Any, metrics).structural_similarity(
-        a, b, data_range=1.0, channel_axis=2, full=True, win_size=window
+        a, b, data_range=1.0, channel_axis=2, full=True, win_size=7
     )
-    np.testing.assert_array_equal(similarity(a, b, window), expected)  # to the bit: it is noted
+    np.testing.assert_array_equal(similarity(a, b), expected)  # to the bit: it is noted
 
 
 def test_equal_images_have_no_change():

@@ -82,7 +82,7 @@ def explain(
         WordError: if the prompt has no such word, or the model did not read it.
     """
     check_one_of("branch", branch, get_args(BranchName))
-    saved = load_result(run) if isinstance(run, str | Path) else run
+    saved = load_result(run)
     saved = saved.edited if isinstance(saved, EditResult) else saved
     if not isinstance(saved, Run):
         raise ArgumentError(

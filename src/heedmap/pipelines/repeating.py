@@ -240,7 +240,7 @@ def repeat(
         ModelError: if the model named in the settings cannot be loaded.
         RunError: if the folder is not a result, or a saved scheduler cannot be made.
     """
-    saved = load_result(run) if isinstance(run, str | Path) else run
+    saved = load_result(run)
     more: dict[str, Any] = {"reads": reads, "budget": budget}
     if places is not None:
         more["places"] = check_places(places)

@@ -228,12 +228,12 @@ class Ablation(Result):
         if overlays:
             parts["sheet.png"] = self.sheet()
             parts["index.html"] = self.page().encode()
-        values = {"word": self.word, "agreement": self.agreement}
         return parts | json_part(
             "ablate.json",
             AblationFile,
             parts,
-            **values,
+            word=self.word,
+            agreement=self.agreement,
         )
 
     @classmethod

@@ -127,7 +127,7 @@ def _add(
     """Add the annotations of an image, with the numbers of the classes for those of its phrases."""
     coco["images"].append(image["images"][0] | about)
     for annotation in image["annotations"]:
-        ids = {
+        ids: dict[str, int] = {
             "id": len(coco["annotations"]) + 1,
             "image_id": about["id"],
             "category_id": numbers[annotation["category_id"]],

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_WINDOW = 7
+"""The side in pixels of the windows of structural similarity."""
+
+
 class EditFile(ResultFile, frozen=True):
     """The content of `edit.json`."""
 
@@ -188,9 +192,7 @@ def change_between(
     a = _floats(before)
     b = _floats(after)
     squares = ((a - b) ** 2).mean(axis=-1)
-    side = min(before.size)
-    window = min(7, side - (side + 1) % 2)
-    similar = similarity(a, b, window).mean(axis=-1)
+    similar = similarity(a, b).mean(axis=-1)
 
     def measures(part: np.ndarray) -> Measures:
         share = round(float(part.mean()), 6)
@@ -215,20 +217,20 @@ def image_difference(before: Image.Image, after: Image.Image) -> Measures:
     return change_between(before, after, everywhere).inside
 
 
-def similarity(a: np.ndarray, b: np.ndarray, window: int) -> np.ndarray:
+def similarity(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the structural similarity (SSIM) at each pixel and channel of two images.
 
     Over square windows of equal weights, with sample variances, K1 = 0.01 and K2 = 0.03: Wang,
     Bovik, Sheikh and Simoncelli, "Image quality assessment: from error visibility to structural
     similarity" (2004). Images are mirrored at their borders. Both are float64 (H, W, C)
-    from 0 to 1; `window` is the side of a window in pixels, an odd number.
+    from 0 to 1.
     """
-    mean_a = _means(a, window)
-    mean_b = _means(b, window)
-    sample = window**2 / max(1, window**2 - 1)
-    var_a = sample * (_means(a * a, window) - mean_a * mean_a)
-    var_b = sample * (_means(b * b, window) - mean_b * mean_b)
-    covariance = sample * (_means(a * b, window) - mean_a * mean_b)
+    mean_a = _means(a)
+    mean_b = _means(b)
+    sample = _WINDOW**2 / (_WINDOW**2 - 1)
+    var_a = sample * (_means(a * a) - mean_a * mean_a)
+    var_b = sample * (_means(b * b) - mean_b * mean_b)
+    covariance = sample * (_means(a * b) - mean_a * mean_b)
     c1 = 0.01**2
     c2 = 0.03**2
     equal = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
@@ -236,18 +238,18 @@ def similarity(a: np.ndarray, b: np.ndarray, window: int) -> np.ndarray:
     return equal / (squares * (var_a + var_b + c2))
 
 
-def _means(values: np.ndarray, window: int) -> np.ndarray:
+def _means(values: np.ndarray) -> np.ndarray:
     """Return the mean of the window around each pixel: (H, W, C) -> (H, W, C)."""
-    half = window // 2
+    half = _WINDOW // 2
     for axis in (0, 1):
         lines = np.moveaxis(values, axis, 0)
         border = [(half, half), (0, 0), (0, 0)]
         lines = np.pad(lines, border, mode="symmetric")
         # From one window to the next: the pixel that comes in, less the one that goes out.
-        first = np.cumsum(lines[:window], axis=0)[-1:]
-        changes = lines[window:] - lines[:-window]
+        first = np.cumsum(lines[:_WINDOW], axis=0)[-1:]
+        changes = lines[_WINDOW:] - lines[:-_WINDOW]
         sums = np.cumsum(np.concatenate([first, changes]), axis=0)
-        values = np.moveaxis(sums / window, 0, axis)
+        values = np.moveaxis(sums / _WINDOW, 0, axis)
     return values
 
 
