@@ -60,7 +60,7 @@ from heedmap.pipelines.generation import (
     image_of,
     pixels_of,
 )
-from heedmap.pipelines.settings import effective_value
+from heedmap.pipelines.settings import effective_options
 from heedmap.recording.probing import Probe
 from heedmap.results.edits import image_difference
 from heedmap.results.runs import Run
@@ -333,7 +333,8 @@ class ImageSource:
         options: GenerateOptions,
     ) -> None:
         assert options.size is not None
-        count, _ = effective_value(pipe, "steps", options.steps)
+        effective, _ = effective_options(pipe, options)
+        count: Any = effective.steps
         self._flow = pipe.scheduler if is_flow(pipe) else None
         # those of a flow's beginning
         self._levels = [(0.0, 1.0)]
