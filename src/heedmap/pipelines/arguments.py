@@ -20,7 +20,6 @@ from PIL import Image
 
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.loading import default_arguments
-from heedmap.backends.modular import is_modular
 from heedmap.backends.registry import (
     DIFFUSERS_NAMES,
     check_names,
@@ -202,12 +201,6 @@ def resolve_options(
     for name, option in RESERVED_ARGUMENTS.items():
         value = getattr(options, option, None)
         if name not in accepted and value is not None:
-            if is_modular(pipe) and option == "guidance":
-                raise ArgumentError(
-                    f"the guider of {type(pipe).__name__} has the guidance: leave it out, and "
-                    "call pipe.update_components(guider=pipe.guider.new("
-                    f"guidance_scale={value:g}))"
-                )
             raise ArgumentError(
                 f"{option} is {quoted(value)}, and {type(pipe).__name__} takes no {name}: leave "
                 f"{option} out"

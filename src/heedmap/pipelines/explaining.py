@@ -196,10 +196,7 @@ def _difference(
         return None
     layer = site.layer
     if layer not in recording.layers:
-        raise RunError(
-            f"the saved maps have no such layer as {layer.short}: use the model that the settings "
-            "name"
-        )
+        return None
     array = recording.arrays[recording.layers.index(layer)]  # (S, H, Q, K)
     p = site.probabilities
     if recording.share_of == "text":

@@ -302,22 +302,10 @@ def generate_batch(
     if sources.get("steps") in STEP_LISTS:
         # The last sigma of a list may be the end of the last step. An interrupt changes nothing.
         shared["steps"] = trace.steps
-    recorded: dict[str, Sequence[Recording]] = {}
-    if "negative" in branches:
-        recorded["negative_maps"] = trace.negative_recordings
-    if spec.concepts:
-        recorded["concepts"] = trace.concept_recordings
-    if spec.places:
-        recorded["places"] = trace.place_recordings
-    parts: dict[str, Sequence[Any]] = {}
-    if spec.reads:
-        parts["text_attention"] = trace.text_attention
-    if trace.budgets:
-        parts["attention_budget"] = trace.budgets
-    heats = trace.maps
+    recorded = _recorded(trace, spec)
+    first = recorded["maps"][0].recording
     if recorder is not None:
-        steps = len(heats[0].recording.timesteps)
-        parts["step_pictures"] = recorder.images(images, steps)
+        recorded["step_pictures"] = recorder.images(images, len(first.timesteps))
     references = trace.reference_recordings
     reference_places = trace.reference_place_recordings
     runs: list[Run] = []
@@ -325,7 +313,7 @@ def generate_batch(
         values = {
             **shared,
             "prompt": prompts[n],
-            "text": heats[n].recording.table.prompt,
+            "text": recorded["maps"][n].tokens.prompt,
             "seed": seeds[n],
             "size": generated.size,
             "concepts": spec.concepts,
@@ -335,15 +323,32 @@ def generate_batch(
         }
         if len(images) > 1:  # sums over a batch are rounded differently
             values["batch_place"] = (n, len(images))
-        more: dict[str, Any] = {name: items[n] for name, items in parts.items()}
-        for name, recordings in recorded.items():
-            more[name] = HeatMaps(recordings[n], generated)
+        more: dict[str, Any] = {}
+        for name, items in recorded.items():
+            more[name] = items[n]
+            if isinstance(items[n], HeatMaps):
+                more[name] = replace(items[n], image=generated)
         more["references"] = _references(
             family, references[n], reference_places[n], call, n
         )
-        run_maps = replace(heats[n], image=generated)
-        runs.append(Run(generated, run_maps, Settings(**values), **more))
+        runs.append(Run(generated, settings=Settings(**values), **more))
     return runs, trace
+
+
+def _recorded(trace: Trace, spec: RecordingSpec) -> dict[str, Sequence[Any]]:
+    """Return what was recorded of each image, by the attribute of a run."""
+    recorded: dict[str, Sequence[Any]] = {"maps": trace.maps}
+    if "negative" in spec.branches:
+        recorded["negative_maps"] = trace.negative_maps
+    if spec.concepts:
+        recorded["concepts"] = trace.concept_maps
+    if spec.places:
+        recorded["places"] = trace.place_maps
+    if spec.reads:
+        recorded["text_attention"] = trace.text_attention
+    if spec.budget:
+        recorded["attention_budget"] = trace.budgets
+    return recorded
 
 
 def _references(

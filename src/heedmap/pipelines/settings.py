@@ -7,7 +7,6 @@ import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -85,16 +84,11 @@ def describe(pipe: Any) -> dict[str, Any]:
         "hardware": hardware,
         "dtype": str(pipe.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
-        "versions": _versions(),
+        "versions": Versions(
+            *map(version, ("heedmap", "torch", "diffusers", "transformers")),
+            python=platform.python_version(),
+        ),
     }
-
-
-@cache
-def _versions() -> Versions:
-    names = ("heedmap", "torch", "diffusers", "transformers")
-    return Versions(
-        python=platform.python_version(), **{name: version(name) for name in names}
-    )
 
 
 def _scheduler_note(scheduler: Any) -> Scheduler:
@@ -108,20 +102,16 @@ def settings_diff(saved: Settings, pipe: Any) -> dict[str, tuple[Any, Any]]:
     """Compare saved settings with those of a pipeline.
 
     Returns:
-        (saved, now) by the dotted name of each setting that differs; None if it is missing. Of a
-        scheduler of another class only the class is listed.
+        (saved, now) by the dotted name of each setting that differs; None if it is missing.
     """
     settings = describe(pipe)
     del settings["scheduler"]  # `schedulers` has the class
     now = _flat(to_json(settings))
     before = _flat(to_json({name: getattr(saved, name) for name in settings}))
-    names = [name for name in now | before if before.get(name) != now.get(name)]
-    others = [name.removesuffix("class") for name in names if name.endswith(".class")]
-    configs = tuple(f"{name}config" for name in others)
     return {
         name: (before.get(name), now.get(name))
-        for name in names
-        if not name.startswith(configs)
+        for name in now | before
+        if before.get(name) != now.get(name)
     }
 
 

@@ -145,8 +145,8 @@ class Grid(Result):
     Attributes:
         cells: every combination once, the last axis fastest.
         report: the arguments of `grid` (`grid.report.source`, `.targets`, `.weights`,
-            `.cross_replace`, `.self_replace`, `.seeds` and others), `.batch` (images in the largest
-            batch) and `.sources_drawn` (the number of times that the source was computed).
+            `.cross_replace`, `.self_replace`, `.seeds` and others), and `.batch` (images in the
+            largest batch).
     """
 
     cells: tuple[Cell, ...]

@@ -372,10 +372,10 @@ class Run(Result):
 def _why_no_run(folder: Path) -> str:
     if not folder.exists():
         return f"there is no folder {folder}: name the folder of a saved result"
-    for name in ("edited", "cells/001", "run"):  # of an edit, a grid, an ablation
-        if (folder / name / "run.json").is_file():
-            return f"{folder} holds several runs: name one of them, such as {folder / name}"
-    return f"{folder} has no run.json: name the folder of a saved result"
+    return (
+        f"{folder} has no run.json: name the folder of a run, such as 'edited' in that of an edit, "
+        "or 'cells/001' in that of a grid"
+    )
 
 
 def word_file(word: Word, prefix: str = "") -> str:
@@ -524,10 +524,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
     """Return a label of each run: its prompt, seed, steps, model and so on, where they differ."""
     several = [setting_texts(run) for run in runs]
     names = [name for name in several[0] if len({run[name] for run in several}) > 1]
-    texts = [", ".join(filter(None, map(run.get, names))) for run in several]
-    if len({*texts}) == len(runs):
-        return texts
-    return [f"run {n}, {text}".removesuffix(", ") for n, text in enumerate(texts, 1)]
+    return [", ".join(filter(None, map(run.get, names))) for run in several]
 
 
 def common_words(runs: Sequence[Run]) -> list[str]:
