@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
+from rich.filesize import decimal
+
 _INSIDE = frozenset({"heedmap", "torch", "diffusers", "contextlib"})
 
 
@@ -147,10 +149,5 @@ def plural(count: int, thing: str) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """Write a number of bytes, as in "1.5 MiB"."""
-    size = float(count)
-    units = ["TiB", "GiB", "MiB", "KiB", "bytes"]
-    while size >= 1024 and len(units) > 1:
-        size /= 1024
-        units.pop()
-    return f"{size:.3g} {units[-1]}"
+    """Write a number of bytes, as in "1.5 MB"."""
+    return decimal(count)

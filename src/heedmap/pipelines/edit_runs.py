@@ -334,21 +334,20 @@ class LocalBlend:
     """
 
     def __init__(self, source: EditSource, plans: Sequence[Plan]) -> None:
-        self._options = source.options
+        self._source = source
         self._plans = plans
-        self._tables = [source.table, *(plan.table for plan in plans)]
-        self._protected = source.protected
+        self._tables = [one.table for one in (source, *plans)]
         self.masks: dict[int, torch.Tensor] = {}
         self.map_tokens: dict[int, tuple[int, ...]] = {}
         if source.options.only is not None:
-            for number, table in enumerate(self._tables):
-                self.map_tokens[number] = table.positions("text")
+            tokens = (table.positions("text") for table in self._tables)
+            self.map_tokens = dict(enumerate(tokens))
 
     def blend(self, state: StepState) -> torch.Tensor:
         """Return the latents (B, C, h, w) to go on with."""
         moment = state.moment
         latents = state.latents
-        options = self._options
+        options = self._source.options
         steps = steps_within(options.blend_from, 1.0, moment.steps)
         if options.only is None or moment.step not in steps:
             return latents
@@ -370,7 +369,7 @@ class LocalBlend:
             mask = torch.zeros(size, dtype=torch.bool)
             for before, after in plan.swaps:
                 mask |= acts(0, before) | acts(number, after)
-            for tokens in self._protected:
+            for tokens in self._source.protected:
                 mask &= ~acts(0, tokens)
             self.masks[number] = mask
             inside = mask.to(latents.device)

@@ -134,9 +134,9 @@ class Ablation(Result):
     def where(self, way: Way) -> str:
         """Name the layers, heads and steps without the word; empty for all."""
         edits = self.without[way].settings.edits
-        if way == "prompt" or not edits or not isinstance(edits[-1], SiteEdit):
-            return ""
-        return SiteEdit.__str__(edits[-1]).replace(",", " in", 1)
+        if way == "attention" and edits and isinstance(edits[-1], SiteEdit):
+            return SiteEdit.__str__(edits[-1]).replace(",", " in", 1)
+        return ""
 
     def verdict(self, way: Way) -> str:
         """Say in a sentence how much the image changed, and how well the heat shows where."""

@@ -79,27 +79,14 @@ class EditResult(Result):
         change = f"up to {self._change().max():.0%} of full range"
         image = self.source.input_image
         back = self.report.reconstruction
-        panels: list[Panel] = []
-        if image is not None and back is not None:
-            quality = returned(back.psnr_db)
-            panels.append(Panel("your image", enlarge(image), quality))
-        panels += [
-            Panel(
-                "the source",
-                enlarge(self.source.image),
-                source,
-            ),
-            Panel(
-                "the edit",
-                enlarge(self.edited.image),
-                edited,
-            ),
-            Panel(
-                "the difference",
-                enlarge(self.difference()),
-                change,
-            ),
+        images = [
+            ("the source", self.source.image, source),
+            ("the edit", self.edited.image, edited),
+            ("the difference", self.difference(), change),
         ]
+        if image is not None and back is not None:
+            images.insert(0, ("your image", image, returned(back.psnr_db)))
+        panels = [Panel(name, enlarge(one), note) for name, one, note in images]
         for heat, side in heats:
             panels.append(Panel(f"{heat.label} ({side})", heat.render(low, top)))
         if self.blend_image is not None:
