@@ -59,14 +59,13 @@ def argument_note(value: Any) -> Any:
         size = {"mode": value.mode, "size": list(value.size)}
         return {OBJECT: "picture", **size, "sha256": hashlib.sha256(data).hexdigest()}
     if isinstance(value, torch.Tensor | np.ndarray):
-        kind = "tensor" if isinstance(value, torch.Tensor) else "array"
         flat = torch.as_tensor(value).detach().cpu().contiguous().reshape(-1)
-        data = flat.view(torch.uint8).numpy()
+        data = flat.view(torch.uint8).numpy().tobytes()
         return {
-            OBJECT: kind,
+            OBJECT: "tensor" if isinstance(value, torch.Tensor) else "array",
             "dtype": str(value.dtype).removeprefix("torch."),
             "shape": list(value.shape),
-            "sha256": hashlib.sha256(data.tobytes()).hexdigest(),
+            "sha256": hashlib.sha256(data).hexdigest(),
         }
     note = {OBJECT: type(value).__name__}
     name = getattr(value, "__name__", None)
