@@ -69,7 +69,7 @@ def parse_region(where: object, name: str) -> Box | Mask:
 
     if isinstance(where, Mask):
         return where
-    if isinstance(where, Image.Image):
+    if isinstance(where, Image.Image) and where.mode in ("1", "L"):
         where = np.asarray(where.convert("L")) >= 128
     try:
         array = np.asarray(where)
