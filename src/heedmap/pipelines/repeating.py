@@ -229,12 +229,12 @@ def repeat(
             new = generate_again(pipe, saved, arguments, progress)
         else:
             new = _pair(pipe, saved.edited, arguments, progress)
-            places = [
-                run.settings.batch_place or (0, 1)
+            sizes = {
+                (run.settings.batch_place or (0, 1))[1]
                 for run in (saved.source, saved.edited)
-            ]
+            }
             # The source is that of an earlier batch.
-            if places[0][1] != places[1][1]:
+            if len(sizes) > 1:
                 source = generate_again(pipe, saved.source, arguments, progress)
                 new = replace(new, source=source)
     return compared(saved, new, changed)
