@@ -24,7 +24,10 @@ def check_float(
 ) -> float:
     """Return a finite number from `least` to `most`, and 0.0 for a zero of either sign."""
     if isinstance(value, Real) and not isinstance(value, bool):
-        number = float(value) + 0.0
+        try:
+            number = float(value) + 0.0
+        except OverflowError:  # a whole number of more than 308 digits
+            number = math.inf
         if math.isfinite(number) and least <= number <= most:
             return number
     raise ArgumentError(

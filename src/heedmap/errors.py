@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
 
-from rich.filesize import decimal
-
 _INSIDE = frozenset({"heedmap", "torch", "diffusers", "contextlib"})
 
 
@@ -150,4 +148,6 @@ def plural(count: int, thing: str) -> str:
 
 def format_bytes(count: int) -> str:
     """Write a number of bytes, as in "1.5 MB"."""
+    from rich.filesize import decimal
+
     return decimal(count)
