@@ -53,7 +53,7 @@ def test_ranges_include_their_ends(value, least, most):
 
 def test_texts_are_checked_for_type_and_length():
     assert check_text("title", np.str_("ab"), most=2) == "ab"
-    for value in (3, "abc"):
+    for value in (3, "abc", "\ud800"):
         with pytest.raises(ArgumentError, match="title"):
             check_text("title", value, most=2)
 

@@ -64,10 +64,14 @@ def check_text(
     *,
     most: int | None = None,
 ) -> str:
-    """Return a text of at most `most` characters."""
+    """Return a text of at most `most` characters that can be written as UTF-8."""
     if not isinstance(value, str):
         hint = f", such as {example!r}" if example else ""
         raise ArgumentError(f"{what} is {quoted(value)}: expected a string{hint}")
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        raise ArgumentError(
+            f"{what} is {quoted(value)}: UTF-8 cannot encode some characters"
+        )
     if most is not None and len(value) > most:
         raise ArgumentError(
             f"{what} has {len(value)} characters: expected at most {most}"
