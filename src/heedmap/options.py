@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from typing_extensions import TypedDict
 
 from heedmap.checks import (
     as_list,
@@ -84,12 +86,9 @@ None: weights, signs or articles and the like alone. Measured on the embedded mo
 that is kept for long.
 """
 DEFAULT_JOINT_WINDOWS: Mapping[EditPurpose | None, tuple[float, float]] = {
-    None: (0.8, 0.4),
+    **DEFAULT_WINDOWS,
     "swap": (0.5, 0.2),
-    "colour": (0.8, 0.4),
     "size": (0.3, 0.0),
-    "setting": (0.5, 0.4),
-    "addition": (0.2, 0.0),
     "removal": (0.2, 0.2),
     "relation": (0.08, 0.0),
 }
@@ -400,70 +399,8 @@ class ExplainOptions:
 # --- the names of the options, for type checkers ----------------------------------------------
 
 
-class PipelineArguments(TypedDict, total=False):
-    """Arguments of diffusers' pipelines, besides those that heedmap sets itself.
-
-    Another one is passed as `**{"name": value}`.
-    """
-
-    num_inference_steps: int
-    guidance_scale: float
-    height: int
-    width: int
-    generator: Any
-    negative_prompt: str
-    negative_prompt_2: str
-    negative_prompt_3: str
-    prompt_2: str
-    prompt_3: str
-    latents: Any
-    sigmas: Any
-    timesteps: Any
-    eta: float
-    clip_skip: int
-    guidance_rescale: float
-    true_cfg_scale: float
-    cfg_normalization: bool
-    cfg_truncation: float
-    max_sequence_length: int
-    text_encoder_out_layers: Any
-    clean_caption: bool
-    complex_human_instruction: Any
-    use_resolution_binning: bool
-    cross_attention_kwargs: Any
-    joint_attention_kwargs: Any
-    attention_kwargs: Any
-    callback_on_step_end: Any
-    callback_on_step_end_tensor_inputs: Any
-    strength: float
-    mask_image: Any
-    masked_image_latents: Any
-    padding_mask_crop: int
-    control_image: Any
-    control_guidance_start: Any
-    control_guidance_end: Any
-    control_mode: Any
-    controlnet_conditioning_scale: Any
-    guess_mode: bool
-    ip_adapter_image: Any
-    ip_adapter_image_embeds: Any
-    negative_ip_adapter_image: Any
-    negative_ip_adapter_image_embeds: Any
-    denoising_start: float
-    denoising_end: float
-    original_size: tuple[int, int]
-    target_size: tuple[int, int]
-    crops_coords_top_left: tuple[int, int]
-    negative_original_size: tuple[int, int]
-    negative_target_size: tuple[int, int]
-    negative_crops_coords_top_left: tuple[int, int]
-    aesthetic_score: float
-    negative_aesthetic_score: float
-    image: Any
-
-
-class RecordingKeywords(PipelineArguments, total=False):
-    """The options of every call that records."""
+class RecordingKeywords(TypedDict, total=False, extra_items=Any):
+    """The options of every call that records, and arguments of the pipeline."""
 
     steps: int | None
     size: tuple[int, int] | None
@@ -505,6 +442,7 @@ class GridKeywords(GuidedKeywords, total=False):
     protect: Sequence[str]
     blend_from: float
     threshold: float
+    image: Any
     batch: int | None
     layers: Part | None
     heads: Part | None

@@ -2,9 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,19 +17,12 @@ from heedmap.errors import RunError, SelectionError, UnknownWordError, WordError
 from heedmap.figures.overlays import to_rgb
 from heedmap.io.reading import path_of
 from heedmap.io.writing import put_file, slug, whole_folder
-from heedmap.maps.masks import Segments
 from heedmap.results.runs import Run
 from heedmap.text.prompts import word_keys
 from heedmap.text.words import TokenTable
 
-_FILES: Mapping[str, Sequence[str]] = {
-    "coco": ("images/{}.png",),
-    "voc": ("JPEGImages/{}.jpg", "SegmentationClass/{}.png"),
-    "png": ("images/{}.png", "masks/{}.png"),
-}
-"""The file of an image, and that of its labels, by format."""
 _BACKGROUND = "background"  # also of a phrase of this name
-_MOST_CLASSES = 254  # of 8-bit labels; in VOC, 255 marks pixels to ignore
+_MOST_CLASSES = 255  # of 8-bit labels
 _Phrases = dict[str | int, str]  # the classes of words, or of numbers of words
 
 
@@ -38,14 +30,14 @@ def dataset(
     folder: str | Path,
     out: str | Path,
     *,
-    format: Literal["coco", "voc", "png"] = "coco",
+    format: Literal["coco", "png"] = "coco",
     words: Sequence[str] | None = None,
     classes: Literal["phrase", "noun"] = "phrase",
     show_progress: bool = False,
 ) -> Path:
     """Write the masks of all saved runs in a folder as one data set, and return `out`.
 
-        hm.dataset("outputs/sweep", "outputs/houses", format="voc", classes="noun")
+        hm.dataset("outputs/sweep", "outputs/houses", format="png", classes="noun")
 
     The masks are those of `HeatMaps.segment`. A class has the same number in all images; 0 is the
     background, and so is a phrase of this name. The names are sorted, and in lower case. One run at
@@ -53,15 +45,13 @@ def dataset(
 
     - coco: `images/`, and `annotations.json` with an annotation for each phrase that an image
       shows. Its images also have "run", the folder of the run, and "prompt".
-    - voc: `JPEGImages/`, `SegmentationClass/` (with the colours of PASCAL VOC),
-      `ImageSets/Segmentation/train.txt` (the names of all images) and `labelmap.txt`.
     - png: `images/`, `masks/` (grey levels are the numbers of classes) and `classes.txt`.
 
     Args:
         folder: of a sweep, a grid or an edit, of folders of runs, or of one run. Runs that are
             saved within another run's folder are left out.
         out: new or empty.
-        format: "coco", "voc" or "png"; the last two have at most 254 classes.
+        format: "coco", or "png", which has at most 255 classes.
         words: words or phrases, which name the classes. Runs whose prompts have none of them are
             left out. Default: all phrases of each prompt.
         classes: "phrase" names a class "red house"; "noun" by the last word of this, "house".
@@ -73,63 +63,77 @@ def dataset(
             has no refined maps; or if something is at `out` already.
         UnknownWordError: if no prompt has one of the words.
     """
-    check_one_of("format", format, _FILES)
+    check_one_of("format", format, ("coco", "png"))
     check_one_of("classes", classes, ("phrase", "noun"))
     root = path_of(folder)
     chosen = [words] if isinstance(words, str) else words
     phrases_of = _phrases_below(root, chosen, classes)
-    if not phrases_of:
-        raise RunError(
-            f"{root} holds no saved run whose prompt has such words: name a folder of saved runs, "
-            "and words of their prompts"
-        )
     names: set[str] = set()
     for phrases in phrases_of.values():
         names.update(phrases.values())
     names.discard(_BACKGROUND)
-    if not names or (format != "coco" and len(names) > _MOST_CLASSES):
+    if not names or (format == "png" and len(names) > _MOST_CLASSES):
         raise RunError(
-            f"the runs in {root} have {len(names)} classes: expected 1 to {_MOST_CLASSES}, or more "
-            "in the format coco; name a folder of saved runs, and words of their prompts"
+            f"the saved runs in {root} have {len(names)} classes: expected at least 1, and at most "
+            f"{_MOST_CLASSES} in the format png; name a folder of saved runs, and words of their "
+            "prompts"
         )
     unknown = set(chosen or ()).difference(*phrases_of.values())
     if unknown:
         raise UnknownWordError(f"no prompt in {root} has the words {sorted(unknown)}")
-    bar = track(
-        phrases_of.items(),
-        "Runs",
-        console=Console(stderr=True),
-        disable=not show_progress,
-    )
     labels = [_BACKGROUND, *sorted(names)]
+    console = Console(stderr=True)
+    bar = track(phrases_of.items(), "Runs", console=console, disable=not show_progress)
+    categories = [{"id": n, "name": name} for n, name in enumerate(labels)]
+    coco: dict[str, list[Any]] = {
+        "images": [],
+        "categories": categories[1:],
+        "annotations": [],
+    }
     with whole_folder(out) as partial:
-        for file in _FILES[format]:
-            (partial / file).parent.mkdir()
-        examples = _examples(root, bar, labels)
-        if format == "coco":
-            _write_coco(partial, examples, labels)
+        (partial / "images").mkdir()
+        if format == "png":
+            (partial / "masks").mkdir()
+        for number, (place, phrases) in enumerate(bar, 1):
+            run = Run.load(place)
+            try:
+                segments = run.maps.segment([*phrases])
+            except SelectionError as error:
+                raise RunError(f"{place}: {error}") from error
+            run_name = place.relative_to(root).as_posix()
+            file = f"{number:06}-{slug(run_name, 100)}.png"
+            to_rgb(run.image).save(partial / "images" / file)
+            numbers = [0, *map(labels.index, phrases.values())]
+            if format == "png":
+                label_image = np.array(numbers, np.uint8)[segments.labels]
+                Image.fromarray(label_image).save(partial / "masks" / file)
+                continue
+            about = {"id": number, "run": run_name, "prompt": segments.prompt}
+            _add(coco, segments.coco(file), about, numbers)
+        if format == "png":
+            text = "\n".join([*labels, ""])
+            put_file(partial / "classes.txt", text.encode())
         else:
-            _write_labels(partial, examples, labels, format)
+            put_file(partial / "annotations.json", json.dumps(coco).encode())
     return Path(out)
 
 
-@dataclass(frozen=True, eq=False)
-class _Example:
-    """A run of a data set.
-
-    Attributes:
-        stem: the name of its files, without the ending.
-        run_name: the folder of the run.
-        image: the image, RGB.
-        segments: its segments.
-        numbers: the number of the class of each label of the segments.
-    """
-
-    stem: str
-    run_name: str
-    image: Image.Image
-    segments: Segments
-    numbers: list[int]
+def _add(
+    coco: dict[str, list[Any]],
+    image: dict[str, Any],
+    about: dict[str, Any],
+    numbers: Sequence[int],
+) -> None:
+    """Add the annotations of an image, with the numbers of the classes for those of its phrases."""
+    coco["images"].append(image["images"][0] | about)
+    for annotation in image["annotations"]:
+        ids: dict[str, int] = {
+            "id": len(coco["annotations"]) + 1,
+            "image_id": about["id"],
+            "category_id": numbers[annotation["category_id"]],
+        }
+        if ids["category_id"]:
+            coco["annotations"].append(annotation | ids)
 
 
 def _phrases_below(
@@ -149,87 +153,6 @@ def _phrases_below(
     return phrases_of
 
 
-def _examples(
-    root: Path,
-    phrases_of: Iterable[tuple[Path, _Phrases]],
-    labels: Sequence[str],
-) -> Iterator[_Example]:
-    """Yield the runs of a data set one after the other."""
-    for number, (place, phrases) in enumerate(phrases_of, 1):
-        run = Run.load(place)
-        try:
-            segments = run.maps.segment([*phrases])
-        except SelectionError as error:
-            raise RunError(f"{place}: {error}") from error
-        run_name = place.relative_to(root).as_posix()
-        yield _Example(
-            stem=f"{number:06}-{slug(run_name, 100)}",
-            run_name=run_name,
-            image=to_rgb(run.image),
-            segments=segments,
-            numbers=[0, *map(labels.index, phrases.values())],
-        )
-
-
-def _write_coco(
-    folder: Path,
-    examples: Iterable[_Example],
-    labels: Sequence[str],
-) -> None:
-    """Write images and annotations of all examples."""
-    categories = [{"id": n, "name": name} for n, name in enumerate(labels)]
-    images: list[Any] = []
-    annotations: list[Any] = []
-    for number, example in enumerate(examples, 1):
-        path = folder / _FILES["coco"][0].format(example.stem)
-        example.image.save(path)
-        coco = example.segments.coco(path.name)
-        prompt = example.segments.prompt
-        about = {"id": number, "run": example.run_name, "prompt": prompt}
-        images.append(coco["images"][0] | about)
-        for annotation in coco["annotations"]:
-            annotation["id"] = len(annotations) + 1
-            annotation["image_id"] = number
-            annotation["category_id"] = example.numbers[annotation["category_id"]]
-            if annotation["category_id"]:
-                annotations.append(annotation)
-    content = {
-        "images": images,
-        "categories": categories[1:],
-        "annotations": annotations,
-    }
-    put_file(folder / "annotations.json", json.dumps(content).encode())
-
-
-def _write_labels(
-    folder: Path,
-    examples: Iterable[_Example],
-    labels: Sequence[str],
-    format: str,
-) -> None:
-    """Write images and label images of all examples, and the names of the classes."""
-    colours = _voc_colours()
-    image_file, label_file = _FILES[format]
-    stems: list[str] = []
-    for example in examples:
-        stems.append(example.stem)
-        example.image.save(folder / image_file.format(example.stem), quality=95)
-        numbers = np.array(example.numbers, np.uint8)
-        image = Image.fromarray(numbers[example.segments.labels])
-        if format == "voc":
-            image.putpalette(colours.tobytes())
-        image.save(folder / label_file.format(example.stem))
-    lists = {"classes.txt": labels}
-    if format == "voc":
-        rows = zip(labels, colours.tolist(), strict=False)
-        lists = {
-            "labelmap.txt": [f"{name}:{r},{g},{b}::" for name, (r, g, b) in rows],
-            "ImageSets/Segmentation/train.txt": stems,
-        }
-    for file, lines in lists.items():
-        put_file(folder / file, "\n".join([*lines, ""]).encode())
-
-
 def _phrases(
     table: TokenTable,
     words: Sequence[str] | None,
@@ -246,13 +169,3 @@ def _phrases(
             texts[word] = word
     first = -1 if classes == "noun" else 0
     return {query: " ".join(word_keys(text)[first:]) for query, text in texts.items()}
-
-
-def _voc_colours() -> np.ndarray:
-    """Return the colours of the classes of PASCAL VOC: uint8 (256, 3).
-
-    The bits of a number, from the lowest, are in turn red, green and blue, from the highest.
-    """
-    numbers = np.arange(256, dtype=np.uint8)[:, None]
-    bits = np.unpackbits(numbers, axis=1, bitorder="little")
-    return np.hstack([np.packbits(bits[:, at::3], axis=1) for at in range(3)])
