@@ -11,9 +11,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
-
-from typing_extensions import TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from heedmap.checks import (
     as_list,
@@ -399,8 +397,70 @@ class ExplainOptions:
 # --- the names of the options, for type checkers ----------------------------------------------
 
 
-class RecordingKeywords(TypedDict, total=False, extra_items=Any):
-    """The options of every call that records, and arguments of the pipeline."""
+class PipelineArguments(TypedDict, total=False):
+    """Arguments of diffusers' pipelines, besides those that heedmap sets itself.
+
+    Another one is passed as `**{"name": value}`.
+    """
+
+    num_inference_steps: int
+    guidance_scale: float
+    height: int
+    width: int
+    generator: Any
+    negative_prompt: str
+    negative_prompt_2: str
+    negative_prompt_3: str
+    prompt_2: str
+    prompt_3: str
+    latents: Any
+    sigmas: Any
+    timesteps: Any
+    eta: float
+    clip_skip: int
+    guidance_rescale: float
+    true_cfg_scale: float
+    cfg_normalization: bool
+    cfg_truncation: float
+    max_sequence_length: int
+    text_encoder_out_layers: Any
+    clean_caption: bool
+    complex_human_instruction: Any
+    use_resolution_binning: bool
+    cross_attention_kwargs: Any
+    joint_attention_kwargs: Any
+    attention_kwargs: Any
+    callback_on_step_end: Any
+    callback_on_step_end_tensor_inputs: Any
+    strength: float
+    mask_image: Any
+    masked_image_latents: Any
+    padding_mask_crop: int
+    control_image: Any
+    control_guidance_start: Any
+    control_guidance_end: Any
+    control_mode: Any
+    controlnet_conditioning_scale: Any
+    guess_mode: bool
+    ip_adapter_image: Any
+    ip_adapter_image_embeds: Any
+    negative_ip_adapter_image: Any
+    negative_ip_adapter_image_embeds: Any
+    denoising_start: float
+    denoising_end: float
+    original_size: tuple[int, int]
+    target_size: tuple[int, int]
+    crops_coords_top_left: tuple[int, int]
+    negative_original_size: tuple[int, int]
+    negative_target_size: tuple[int, int]
+    negative_crops_coords_top_left: tuple[int, int]
+    aesthetic_score: float
+    negative_aesthetic_score: float
+    image: Any
+
+
+class RecordingKeywords(PipelineArguments, total=False):
+    """The options of every call that records."""
 
     steps: int | None
     size: tuple[int, int] | None
@@ -442,7 +502,6 @@ class GridKeywords(GuidedKeywords, total=False):
     protect: Sequence[str]
     blend_from: float
     threshold: float
-    image: Any
     batch: int | None
     layers: Part | None
     heads: Part | None
