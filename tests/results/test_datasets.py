@@ -55,12 +55,17 @@ def test_coco_numbers_the_classes_of_all_runs_alike(runs: Path, tmp_path: Path):
         assert np.array_equal(labels, labels_of(run))
 
 
-def test_label_images_have_the_numbers_of_classes(runs: Path, tmp_path: Path):
-    folder = hm.dataset(runs, tmp_path / "x", format="png")
-    masks = folder / "masks"
-    names = sorted(path.stem for path in masks.iterdir())
+@pytest.mark.parametrize("format", ["voc", "png"])
+def test_label_images_have_the_numbers_of_classes(runs: Path, tmp_path: Path, format):
+    folder = hm.dataset(runs, tmp_path / "x", format=format)
+    if format == "voc":
+        images, masks = folder / "JPEGImages", folder / "SegmentationClass"
+        names = (folder / "ImageSets/Segmentation/train.txt").read_text().split()
+    else:
+        images, masks = folder / "images", folder / "masks"
+        names = sorted(path.stem for path in masks.iterdir())
     assert (folder / "classes.txt").read_text().splitlines() == CLASSES
-    assert sorted(path.stem for path in (folder / "images").iterdir()) == names
+    assert sorted(path.stem for path in images.iterdir()) == names
     for name, run_name in zip(names, PROMPTS, strict=True):
         with Image.open(masks / f"{name}.png") as picture:
             assert np.array_equal(np.asarray(picture), labels_of(hm.Run.load(runs / run_name)))

@@ -12,7 +12,9 @@ from heedmap.errors import RunError
 from heedmap.parsing import parse_names
 
 _FOLDER = "A folder of saved runs, such as that of a sweep or a grid."
-_FORMAT = "coco: annotations.json. png: grey levels are classes."
+_FORMAT = (
+    "coco: annotations.json. voc: images with a palette. png: grey levels are classes."
+)
 _WORDS = "Words or phrases, which name the classes. Default: all phrases."
 _CLASSES = "Name a class by its phrase, 'red house', or its noun, 'house'."
 
@@ -22,7 +24,9 @@ def dataset(
     task: Task,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help=_FOLDER)],
     *,
-    format: Annotated[Literal["coco", "png"], typer.Option(help=_FORMAT)] = "coco",
+    format: Annotated[
+        Literal["coco", "voc", "png"], typer.Option(help=_FORMAT)
+    ] = "coco",
     words: Annotated[Any, parsed(parse_names, "WORD,…", _WORDS)] = None,
     classes: Annotated[
         Literal["phrase", "noun"], typer.Option(help=_CLASSES)

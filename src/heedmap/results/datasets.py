@@ -14,15 +14,22 @@ from rich.progress import track
 
 from heedmap.checks import check_one_of
 from heedmap.errors import RunError, SelectionError, UnknownWordError, WordError
-from heedmap.figures.overlays import to_rgb
+from heedmap.figures.overlays import hue_colours, to_rgb
 from heedmap.io.reading import path_of
 from heedmap.io.writing import put_file, slug, whole_folder
 from heedmap.results.runs import Run
 from heedmap.text.prompts import word_keys
 from heedmap.text.words import TokenTable
 
+_FOLDERS = {
+    "coco": ("images", ""),
+    "voc": ("JPEGImages", "SegmentationClass"),
+    "png": ("images", "masks"),
+}
+"""The folders of images and of label images, by format."""
+_LIST = "ImageSets/Segmentation/train.txt"
 _BACKGROUND = "background"  # also of a phrase of this name
-_MOST_CLASSES = 255  # of 8-bit labels
+_MOST_CLASSES = 254  # of 8-bit labels; in VOC, 255 marks pixels to ignore
 _Phrases = dict[str | int, str]  # the classes of words, or of numbers of words
 
 
@@ -30,14 +37,14 @@ def dataset(
     folder: str | Path,
     out: str | Path,
     *,
-    format: Literal["coco", "png"] = "coco",
+    format: Literal["coco", "voc", "png"] = "coco",
     words: Sequence[str] | None = None,
     classes: Literal["phrase", "noun"] = "phrase",
     show_progress: bool = False,
 ) -> Path:
     """Write the masks of all saved runs in a folder as one data set, and return `out`.
 
-        hm.dataset("outputs/sweep", "outputs/houses", format="png", classes="noun")
+        hm.dataset("outputs/sweep", "outputs/houses", format="voc", classes="noun")
 
     The masks are those of `HeatMaps.segment`. A class has the same number in all images; 0 is the
     background, and so is a phrase of this name. The names are sorted, and in lower case. One run at
@@ -45,13 +52,15 @@ def dataset(
 
     - coco: `images/`, and `annotations.json` with an annotation for each phrase that an image
       shows. Its images also have "run", the folder of the run, and "prompt".
+    - voc: `JPEGImages/`, `SegmentationClass/` (the numbers of classes, with a palette),
+      `ImageSets/Segmentation/train.txt` (the names of all images) and `classes.txt`.
     - png: `images/`, `masks/` (grey levels are the numbers of classes) and `classes.txt`.
 
     Args:
         folder: of a sweep, a grid or an edit, of folders of runs, or of one run. Runs that are
             saved within another run's folder are left out.
         out: new or empty.
-        format: "coco", or "png", which has at most 255 classes.
+        format: "coco", "voc" or "png"; the last two have at most 254 classes.
         words: words or phrases, which name the classes. Runs whose prompts have none of them are
             left out. Default: all phrases of each prompt.
         classes: "phrase" names a class "red house"; "noun" by the last word of this, "house".
@@ -63,7 +72,7 @@ def dataset(
             has no refined maps; or if something is at `out` already.
         UnknownWordError: if no prompt has one of the words.
     """
-    check_one_of("format", format, ("coco", "png"))
+    check_one_of("format", format, _FOLDERS)
     check_one_of("classes", classes, ("phrase", "noun"))
     root = path_of(folder)
     chosen = [words] if isinstance(words, str) else words
@@ -72,11 +81,10 @@ def dataset(
     for phrases in phrases_of.values():
         names.update(phrases.values())
     names.discard(_BACKGROUND)
-    if not names or (format == "png" and len(names) > _MOST_CLASSES):
+    if not names or (format != "coco" and len(names) > _MOST_CLASSES):
         raise RunError(
-            f"the saved runs in {root} have {len(names)} classes: expected at least 1, and at most "
-            f"{_MOST_CLASSES} in the format png; name a folder of saved runs, and words of their "
-            "prompts"
+            f"the saved runs in {root} have {len(names)} classes: expected 1 to {_MOST_CLASSES}, "
+            "or more in the format coco; name a folder of saved runs, and words of their prompts"
         )
     unknown = set(chosen or ()).difference(*phrases_of.values())
     if unknown:
@@ -90,10 +98,12 @@ def dataset(
         "categories": categories[1:],
         "annotations": [],
     }
+    image_folder, label_folder = _FOLDERS[format]
+    suffix = "jpg" if format == "voc" else "png"
+    stems: list[str] = []
     with whole_folder(out) as partial:
-        (partial / "images").mkdir()
-        if format == "png":
-            (partial / "masks").mkdir()
+        (partial / image_folder).mkdir()
+        (partial / label_folder).mkdir(exist_ok=True)
         for number, (place, phrases) in enumerate(bar, 1):
             run = Run.load(place)
             try:
@@ -101,20 +111,26 @@ def dataset(
             except SelectionError as error:
                 raise RunError(f"{place}: {error}") from error
             run_name = place.relative_to(root).as_posix()
-            file = f"{number:06}-{slug(run_name, 100)}.png"
-            to_rgb(run.image).save(partial / "images" / file)
+            stem = f"{number:06}-{slug(run_name, 100)}"
+            stems.append(stem)
+            file = f"{stem}.{suffix}"
+            to_rgb(run.image).save(partial / image_folder / file, quality=95)
             numbers = [0, *map(labels.index, phrases.values())]
-            if format == "png":
-                label_image = np.array(numbers, np.uint8)[segments.labels]
-                Image.fromarray(label_image).save(partial / "masks" / file)
+            if label_folder:
+                array = np.array(numbers, np.uint8)[segments.labels]
+                label_image = Image.fromarray(array)
+                if format == "voc":
+                    label_image.putpalette([0, 0, 0, *hue_colours().flatten().tolist()])
+                label_image.save(partial / label_folder / f"{stem}.png")
                 continue
             about = {"id": number, "run": run_name, "prompt": segments.prompt}
             _add(coco, segments.coco(file), about, numbers)
-        if format == "png":
-            text = "\n".join([*labels, ""])
-            put_file(partial / "classes.txt", text.encode())
-        else:
+        if format == "coco":
             put_file(partial / "annotations.json", json.dumps(coco).encode())
+        else:
+            put_file(partial / "classes.txt", "\n".join([*labels, ""]).encode())
+        if format == "voc":
+            put_file(partial / _LIST, "\n".join([*stems, ""]).encode())
     return Path(out)
 
 
