@@ -135,6 +135,11 @@ def test_a_budget_is_saved_read_repeated_and_drawn(load, tmp_path, monkeypatch):
         _ = hm.Run.load(plain.save(tmp_path / "plain", overlays=False)).budget
 
 
-def test_a_budget_needs_the_branch_of_the_prompt(load):
-    with pytest.raises(ArgumentError):
-        trace(load("sd1"), branches=["negative"], budget=True)
+def test_a_budget_is_that_of_the_prompt_whichever_branch_has_maps(load):
+    pipe, budgets = load("sd1"), []
+    for branch in ("negative", "conditional"):
+        with trace(pipe, branches=[branch], budget=True) as traced:
+            paint(pipe, prompt="a cat", **TABLE["sd1"].arguments())
+        budgets += traced.budgets
+    one, other = budgets
+    assert one.rows() == other.rows()
