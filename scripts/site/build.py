@@ -66,7 +66,7 @@ def build(out: Path = OUT, *, quick: bool = False) -> Path:
     """Build the site anew.
 
     Args:
-        out: the folder of sources and site, which is emptied before.
+        out: the folder of `pages` (the sources) and `html` (the site), which are made anew.
         quick: make one short run for all results, and do not run the notebooks.
 
     Returns:
@@ -75,8 +75,8 @@ def build(out: Path = OUT, *, quick: bool = False) -> Path:
     Raises:
         SystemExit: if something is wrong with a page.
     """
-    if out.exists():
-        shutil.rmtree(out)
+    for name in ("pages", "html", ".cache"):
+        shutil.rmtree(out / name, ignore_errors=True)
     pages = out / "pages"
     pages.mkdir(parents=True)
     write_pages(pages, quick=quick)
