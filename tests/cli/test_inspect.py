@@ -1,6 +1,5 @@
 """`heedmap inspect`: what it saves and prints, and what it refuses."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,7 @@ def test_all_words_of_a_run_without_overlays_are_drawn(saved: Path, run: Run):
     run_command("inspect", "plain", "--scale", "shared")
     folder = Path("plain/inspect/all")
     overlays = {name for name in FILES if name.startswith("words/")}
-    assert files(folder) == {"sheet.png", "inspect.json", *overlays}
+    assert files(folder) == {"sheet.png", *overlays}
     for name in ("sheet.png", *overlays):
         assert (folder / name).read_bytes() == (saved / name).read_bytes()
 
@@ -61,11 +60,11 @@ def test_over_steps_writes_a_timeline_and_an_animation(saved: Path, run: Run):
 
 
 def test_refined_maps_are_written(saved: Path, run: Run):
-    run_command("inspect", saved, "--refined", "-w", "house", "--scale", "word", "-o", "x")
+    asked = ("--refined", "-w", "house", "--scale", "word", "-o", "x")
+    about = run_json("inspect", saved, *asked)
     heat = run.maps.refined["house"]
     with Image.open("x/words/0-house.png") as picture:
         assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="word")))
-    about = json.loads(Path("x/inspect.json").read_text(encoding="utf-8"))
     assert about["layers"] == ["refined"]
 
 
@@ -108,7 +107,7 @@ def test_maps_of_concepts_are_written(model, saved: Path):
     assert found["most"] == pytest.approx(values.max(), abs=1e-6)
 
 
-def test_the_budget_is_generated_printed_and_drawn(model, saved: Path):
+def test_the_budget_is_generated_and_drawn(model, saved: Path):
     run_command("generate", PROMPT, "--seed", 3, "--steps", 1, "--budget", "-o", "kept")
     budget = Run.load("kept").budget
     found = run_json("inspect", "kept", "--budget")
@@ -116,8 +115,6 @@ def test_the_budget_is_generated_printed_and_drawn(model, saved: Path):
     assert found["sinks"] == budget.sink_rows()
     expected = encode(budget.figure())
     assert (Path(found["folder"]) / "budget.png").read_bytes() == expected
-    printed = run_command("inspect", "kept", "--budget", "-o", "again")
-    assert all(f"{row['words']:.3g}" in printed for row in budget.rows())
     assert "budget=True" in error_of("inspect", saved, "--budget")
 
 

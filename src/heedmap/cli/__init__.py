@@ -32,11 +32,6 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as error:
             message = f"Interrupted: {str(error) or 'the result was not saved'}."
             code = 130
-        except typer.BadParameter.__base__ as error:  # pyright: ignore[reportGeneralTypeIssues]
-            usage: Any = error
-            if "unexpected extra" in usage.message:
-                usage.message += f": {_SPACES}"
-            raise
         except RuntimeError as error:
             if "out of memory" not in str(error):
                 raise
@@ -46,10 +41,6 @@ class Commands(TyperGroup):
         raise typer.Exit(code)
 
 
-_SPACES = (
-    "put a text of several words in quotation marks, and commas between the values of an option, "
-    "as in --keep layer,step"
-)
 DIFFUSERS_NAMES = {
     "num-inference-steps": "steps",
     "guidance-scale": "guidance",

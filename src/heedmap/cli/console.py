@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
+from itertools import chain
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,8 +32,6 @@ from heedmap.parsing import READERS, parse_word
 EMBEDDED = "the embedded model, offline"
 SAVED = "the run's own model"
 OUTPUT = "a new one in outputs/"
-RESERVED = {"pipe", "progress", "preview", "edits", "picture", "arguments"}
-"""Arguments of Python's functions that `--set` does not take, besides a command's own options."""
 OUTPUTS = f"{OUTPUT}. With several results, each gets a subfolder"
 
 
@@ -97,25 +96,26 @@ class Task(LoadOptions):
     def finish(
         self,
         data: Mapping[str, Any],
-        saved: Iterable[object],
-        page: object = None,
+        folders: Sequence[Path] = (),
         lines: Iterable[str] = (),
+        page: str = "index.html",
     ) -> None:
-        """Print lines, JSON or the saved files, and open a page, as the flags say."""
-        if self.verbose:
-            for line in lines:
-                typer.echo(line)
+        """Print lines and pages of folders, or JSON, or the folders; open the first page."""
+        pages = [folder / page for folder in folders]
         if self.json:
             from heedmap.io.schemas import to_json
 
-            typer.echo(dumps(to_json({**data, "warnings": self.warnings})))
+            lines = [dumps(to_json({**data, "warnings": self.warnings}))]
         elif self.quiet:
-            for name in saved:
-                typer.echo(str(name))
-        if self.open_:
+            lines = map(str, folders)
+        else:
+            lines = [*lines, *map(str, pages)]
+        for line in lines:
+            typer.echo(line)
+        if self.open_ and pages:
             import webbrowser
 
-            webbrowser.open(Path(str(page)).resolve().as_uri())
+            webbrowser.open(pages[0].resolve().as_uri())
 
 
 def print_table(
@@ -139,12 +139,11 @@ def print_table(
     console.print(table)
 
 
-def print_settings(folder: Path, run: "hm.Run") -> None:
-    """Print the size, the seed and the steps of a run, and the page of its result."""
+def summary(folder: Path, run: "hm.Run") -> list[str]:
+    """Describe a run: its folder, size, seed and steps."""
     size = "{}×{}".format(*run.image.size)
     steps = plural(run.settings.steps or 0, "step")
-    typer.echo(f"{size}, seed {run.settings.seed}, {steps}.")
-    typer.echo(f"Open {folder / 'index.html'}.")
+    return [str(folder), f"{size}, seed {run.settings.seed}, {steps}."]
 
 
 # --- flags ------------------------------------------------------------------------------------
@@ -175,9 +174,9 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add flags to a command: for the options of dataclasses, and for its `Task`.
 
-    The command is called with the task, its own parameters, and the options that were given. The
-    constructors of the dataclasses check these before a model is loaded. An own parameter takes the
-    place of the option of this name.
+    The command is called with the task, its own parameters, and the options that were given. These
+    are checked before a model is loaded. An own parameter takes the place of the option of this
+    name.
 
     Args:
         kinds: the dataclasses, whose options `heedmap.options.option` declares.
@@ -195,35 +194,26 @@ def command(
         parameters = dict(inspect.signature(function).parameters)
         del parameters["task"]
         parameters.pop("options", None)
-        excluded = {*parameters, *absent}
-        names: dict[type, list[str]] = {kind: [] for kind in (*kinds, Task)}
-        collectors: dict[str, Callable[[list[Any]], Any]] = {}
-        for kind, declared in names.items():
-            for one in fields(kind):
-                if one.metadata.get("help") and one.name not in excluded:
-                    declared.append(one.name)
-                    default = {"model": model, "out": out}.get(one.name, "")
-                    parameters[one.name] = _flag(one, default)
-                    reader = READERS.get(one.type)
-                    if reader is not None and reader.collect is not None:
-                        collectors[one.name] = reader.collect
+        flags: dict[str, Field[Any]] = {}
+        for one in chain.from_iterable(map(fields, (*kinds, Task))):
+            if one.metadata.get("help") and one.name not in {*parameters, *absent}:
+                flags[one.name] = one
+                default = {"model": model, "out": out}.get(one.name, "")
+                parameters[one.name] = _flag(one, default)
 
         @functools.wraps(function)
         def run(**values: Any) -> None:
             options = {
                 name: value for name, value in values.items() if value not in (None, [])
             }
-            for name in collectors.keys() & options.keys():
-                options[name] = collectors[name](options[name])
-            for kind in kinds:
-                kind(**{name: options[name] for name in names[kind] if name in options})
-            shared = options.keys() & names[Task]
+            for name in options.keys() & flags.keys():
+                options[name] = _check(flags[name], options[name])
+            shared = {one.name for one in fields(Task)} & flags.keys() & options.keys()
             task = Task(**{name: options.pop(name) for name in shared})
             arguments = options.pop("arguments", {})
-            for name in arguments.keys() & {*parameters, *RESERVED}:
+            for name in arguments.keys() & parameters.keys():
                 raise typer.BadParameter(
-                    f"--set: {name} is no argument of the pipeline alone: heedmap sets it "
-                    "itself; `-h` lists its options"
+                    f"--set: {name} is an option of this command itself"
                 )
             if not task.bars:
                 os.environ.setdefault("TQDM_DISABLE", "1")
@@ -236,6 +226,15 @@ def command(
     return declare
 
 
+def _check(one: Field[Any], value: Any) -> Any:
+    """Return the checked value of an option, of one text or of several."""
+    reader = READERS.get(one.type)
+    if reader is not None and reader.collect is not None:
+        value = reader.collect(value)
+    check = one.metadata.get("check")
+    return value if check is None else check(one.name, value)
+
+
 def _flag(one: Field[Any], default: str) -> inspect.Parameter:
     """Make the Typer parameter of an option; its help names the command's default, if any."""
     text = one.metadata["help"].format(default)
@@ -246,7 +245,6 @@ def _flag(one: Field[Any], default: str) -> inspect.Parameter:
         text += f" Default: {value}."
     names = one.metadata.get("names", [f"--{one.name.replace('_', '-')}"])
     kind: Any = one.metadata.get("type", one.type)
-    unset = False if kind is bool else None
     reader = READERS.get(kind)
     if reader is not None:
         info = parsed(reader.parse, reader.metavar, text, *names)
@@ -258,7 +256,7 @@ def _flag(one: Field[Any], default: str) -> inspect.Parameter:
     return inspect.Parameter(
         one.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=unset,
+        default=None,
         annotation=Annotated[kind | None, info],
     )
 

@@ -48,4 +48,4 @@ def dataset(
         show_progress=task.bars,
     )
     saved = task.place(folder / "dataset").put(save, format)
-    task.finish({"folder": str(saved)}, [saved], lines=[str(saved)])
+    task.finish({"folder": str(saved)}, [saved], page="")

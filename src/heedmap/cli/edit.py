@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 import heedmap as hm
 from heedmap.cli.console import (
     EMBEDDED,
@@ -17,8 +15,7 @@ from heedmap.cli.console import (
     check_inputs,
     command,
     parsed,
-    print_settings,
-    print_table,
+    summary,
 )
 from heedmap.errors import plural
 from heedmap.options import EditOptions, GenerateOptions
@@ -58,30 +55,16 @@ def edit(
     pairs: dict[Path, hm.EditResult] = {}
     for pair in result if target else [result]:
         pairs[place.put(pair.save, result_name(pair))] = pair
-    if task.verbose:
-        for folder, pair in pairs.items():
-            _print_pair(folder, pair)
-    edits = [
-        {
-            "folder": str(folder),
-            "settings": pair.edited.settings,
-            "report": pair.report,
-        }
-        for folder, pair in pairs.items()
-    ]
-    task.finish({"edits": edits}, pairs, next(iter(pairs)) / "index.html")
-
-
-def _print_pair(folder: Path, pair: "hm.EditResult") -> None:
-    from heedmap.page.pages import edit_summary
-
-    summary = edit_summary(pair)
-    tables = summary["figures"]
-    columns = ("region", "share of image", "MSE", "PSNR (dB)", "SSIM")
-    print_table(columns, tables["change"], folder)
-    print_table(("edit", "value"), tables["attention"])
-    typer.echo(summary["why"])
-    print_settings(folder, pair.edited)
+    lines: list[str] = []
+    edits: list[dict[str, Any]] = []
+    for folder, pair in pairs.items():
+        run = pair.edited
+        report = pair.report
+        lines += [*summary(folder, run), f"{report.why}."]
+        edits.append(
+            {"folder": str(folder), "settings": run.settings, "report": report}
+        )
+    task.finish({"edits": edits}, [*pairs], lines)
 
 
 @command(
@@ -124,8 +107,9 @@ def grid(
         **options,
     )
     folder = place.put(result.save, result_name(result))
-    page = folder / "index.html"
-    count = plural(len(result), "edit")
-    lines = [str(folder), f"{count} over {', '.join(result.axes)}. Open {page}."]
+    lines = [
+        str(folder),
+        f"{plural(len(result), 'edit')} over {', '.join(result.axes)}.",
+    ]
     data = {"folder": str(folder), "report": result.report, "cells": result.rows()}
-    task.finish({"grid": data}, [folder], page, lines)
+    task.finish({"grid": data}, [folder], lines)

@@ -46,12 +46,10 @@ def repeat(
     """
     from heedmap.results.grids import load_result
 
-    if task.open_ and task.out is None:
-        raise ArgumentError("--open opens what is saved: name a folder with --out")
     if task.out is None and (places or reads or budget):
         raise ArgumentError("what is recorded anew is saved: name a folder with --out")
-    place = None if task.out is None else task.place()
     saved = load_result(run)
+    place = None if task.out is None else task.place()
     repetition = hm.repeat(
         task.load(saved),
         saved,
@@ -63,10 +61,8 @@ def repeat(
     lines = [f"{run}: {repetition}"]
     for name, (then, now) in repetition.changed.items():
         lines.append(f"  {name}: {quoted(then)}, here {quoted(now)}")
-    lines += [f"  saved in {folder}" for folder in folders]
-    folder = str(task.out) if task.out else None
-    data = {"run": str(run), **repetition.to_dict(), "folder": folder}
-    task.finish(data, folders, f"{folder}/index.html", lines)
+    data = {"run": str(run), **repetition.to_dict(), "folder": task.out}
+    task.finish(data, folders, lines)
     if not repetition.same:
         raise typer.Exit(1)
 
@@ -97,10 +93,9 @@ def ablate(
     part = {"layers": layers, "heads": heads, "steps": steps}
     ablation = hm.ablate(task.load(saved), saved, word, **part)
     folder = place.put(ablation.save, slug(ablation.word, 100))
-    page = folder / "index.html"
     lines = [f"{way}: {ablation.verdict(way)}" for way in ablation.agreement]
     data = {"run": str(run), "folder": str(folder), **ablation.summary()}
-    task.finish(data, [folder], page, [*lines, f"Open {page}."])
+    task.finish(data, [folder], lines)
 
 
 @command(ExplainOptions, model=SAVED, out="a new one in RUN/explain")
@@ -142,11 +137,8 @@ def explain(
     folder = place.put(
         explanation.save, slug(f"{report.word} at {at} {place_name}", 100)
     )
-    page = folder / "index.html"
     summary = explanation.summary()
-    lines = [
-        f"{report.word} at pixel {at}, {place_name}:",
-        f"P = {summary['probability']:.6g}. Open {page}.",
-    ]
+    probability = f"P = {summary['probability']:.6g}"
+    lines = [f"{report.word} at pixel {at}, {place_name}: {probability}."]
     data = {"run": str(run), "folder": str(folder), **summary}
-    task.finish(data, [folder], page, lines)
+    task.finish(data, [folder], lines)

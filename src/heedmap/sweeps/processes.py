@@ -9,7 +9,7 @@ import json
 import shutil
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
+from rich.console import Console
+from rich.progress import track
 
 from heedmap.backends import loading
 from heedmap.checks import check_int
@@ -67,7 +69,7 @@ def sweep(
     pages: bool = True,
     masks: bool = False,
     shard: tuple[int, int] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    show_progress: bool = False,
 ) -> SweepResult:
     """Run many jobs, and write a table of their results.
 
@@ -90,8 +92,7 @@ def sweep(
         masks: if True, the last process writes the masks of all results as a COCO data set
             (`dataset`) in the folder `masks`, in place of an older one.
         shard: (number, count) runs one of so many parts, from 1, in this process.
-        progress: called with the number of jobs that have ended and the number of all, of those
-            that this process runs.
+        show_progress: whether to show a bar on stderr.
 
     Raises:
         ArgumentError: if a job or an argument is wrong.
@@ -113,18 +114,13 @@ def sweep(
     all_jobs = read_jobs(jobs, model=model, dtype=dtype)
     folder = tables.claim(out, all_jobs, batch)
     units = in_units(all_jobs, batch)[number - 1 :: count]
-    total = sum(map(len, units))
     for unit in units:
         for job in unit:  # those that failed run again
             tables.failure_file(folder, job).unlink(missing_ok=True)
     worker = Worker(folder, device, dtype, pages)
-    report = progress or (lambda done, count: None)
-    ended = 0
-    report(ended, total)
-    for unit in units:
+    console = Console(stderr=True)
+    for unit in track(units, "Jobs", console=console, disable=not show_progress):
         worker.run(unit)
-        ended += len(unit)
-        report(ended, total)
     # The launcher ends all processes if the first ends with an error.
     if state is not None:
         state.wait_for_everyone()
