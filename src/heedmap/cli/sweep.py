@@ -60,7 +60,7 @@ def sweep(
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
     texts = [f"{count} {name}" for name, count in counts.items()]
     lines = [f"{plural(sum(counts.values()), 'job')}: {', '.join(texts)}."]
-    if not result.pending:
+    if result.table.exists():
         lines.append(f"The table: {result.table}")
     data = {"folder": str(out), "table": str(result.table), **counts}
     task.finish(data, [out], lines, page="")

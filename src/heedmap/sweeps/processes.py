@@ -27,8 +27,6 @@ from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, record_warnings
 from heedmap.io.writing import TakenError, save_parts
 from heedmap.options import Device, Dtype, LoadOptions
-from heedmap.pipelines.arguments import resolve_options
-from heedmap.pipelines.generation import generate, generate_batch
 from heedmap.results.datasets import dataset
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
@@ -54,7 +52,7 @@ class SweepResult:
 
     @property
     def table(self) -> Path:
-        """The file of the table; it is there when no job is pending."""
+        """The file of the table: it is there when no job is pending and one is done."""
         return self.folder / tables.TABLE
 
 
@@ -145,9 +143,7 @@ class Worker:
     dtype: Dtype
     pages: bool
     _pipes: dict[str | None, Any] = field(default_factory=dict, init=False)
-    _largest: dict[tuple[str | None, str], int] = field(
-        default_factory=dict, init=False
-    )
+    _largest: dict[str, int] = field(default_factory=dict, init=False)
 
     def run(self, unit: Sequence[Job]) -> None:
         """Run the jobs of a unit that have no result, in one call of the pipeline.
@@ -158,7 +154,7 @@ class Worker:
         """
         if all(tables.run_folder(self.folder, job).exists() for job in unit):
             return
-        kind = (unit[0].model, unit[0].shape)
+        kind = unit[0].shape
         half = len(unit) // 2
         if len(unit) <= self._largest.get(kind, len(unit)):
             try:
@@ -191,8 +187,9 @@ class Worker:
             # Of a killed process.
             for partial in target.parent.glob(f".{target.name}.tmp-*"):
                 shutil.rmtree(partial, ignore_errors=True)
-            row = tables.row_of(job, result, seconds, warnings)
-            row_part = {tables.ROW: json.dumps(row).encode()}
+            folder = target.relative_to(self.folder)
+            row = tables.row_of(job, result, folder, seconds, warnings)
+            row_part = {tables.ROW: json.dumps(row).encode() + b"\n"}
             with suppress(TakenError):  # it is done
                 save_parts(target, result.parts(self.pages) | row_part)
             tables.failure_file(self.folder, job).unlink(missing_ok=True)
@@ -209,10 +206,10 @@ class Worker:
 
 
 def _results(pipe: Any, unit: Sequence[Job]) -> Sequence[Run | EditResult]:
-    task, arguments = json.loads(unit[0].shape)
-    if task != "generate":
-        return [TASKS[task](pipe, **unit[0].arguments)]
-    prompts = [job.arguments["prompt"] for job in unit]
-    seeds = [job.arguments["seed"] for job in unit]
-    options, _ = resolve_options(generate, pipe, None, arguments)
-    return generate_batch(pipe, prompts, seeds, options)[0]
+    """Call the task of a unit once: with a prompt and a seed for each job, if it has several."""
+    call = TASKS[unit[0].task]
+    arguments = unit[0].arguments
+    if len(unit) == 1:
+        return [call(pipe, **arguments)]
+    lists = {name: [job.arguments[name] for job in unit] for name in ("prompt", "seed")}
+    return call(pipe, **{**arguments, **lists})
