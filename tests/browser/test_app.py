@@ -183,16 +183,6 @@ def test_a_word_is_located(page: Any, out: Path, run: Run):
     assert [word.text for word in Run.load(folder).maps.words] == ["a", "red", "house"]
 
 
-def test_results_are_compared(page: Any, out: Path):
-    form = open_tab(page, "Compare")
-    for name in ("older", "other"):
-        field(form, "Results").fill(name)
-        form.get_by_role("option", name=name, exact=True).click()
-    field(form, "Results").press("Escape")
-    form.get_by_role("button", name="Compare").click()
-    form.locator("img").first.wait_for()
-
-
 def test_the_gallery_opens_and_deletes(page: Any, out: Path):
     form = open_tab(page, "Results")
     form.get_by_text("older", exact=True).first.click()

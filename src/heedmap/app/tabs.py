@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import gradio as gr
 
@@ -16,7 +16,6 @@ from heedmap.app import jobs
 from heedmap.app.jobs import Job, Models
 from heedmap.errors import ArgumentError, HeedmapError, as_sentence
 from heedmap.io.writing import put_counting, slug
-from heedmap.maps.heatmaps import SCALES
 from heedmap.results.grids import result_name
 from heedmap.tiny import FOLDERS
 
@@ -75,7 +74,6 @@ READERS: dict[str, Callable[[str], Any]] = {
     "seed": parsing.parse_integer,
     "seeds": parsing.parse_integers,
     "word": parsing.parse_word,
-    "words": parsing.parse_names,
     "at": parsing.parse_pixel,
     "places": each_line(parsing.parse_place),
     "edits": each_line(lambda line: hm.Confine(*parsing.parse_box(line))),
@@ -94,10 +92,11 @@ HELP = {
     "places": "What they read of the image. One on each line: 40,72, a box, or a word.",
     "edits": "One on each line, as cat=LEFT,TOP,RIGHT,BOTTOM.",
     "weights": "One word on each line, as red=-2:3:6 or red=0,1,3.",
-    "words": "For example: house, tree. Default: the content words of all results.",
     "at": "As 40,72.",
 }
 """The text beneath the label of a field; of an option that of the command line."""
+EDITING = ("cross_replace", "self_replace", "protect", "threshold", "renormalize")
+"""The options of an edit beside its target."""
 LABELS = {
     "source": "Prompt",
     "target": "Edited prompt",
@@ -128,16 +127,23 @@ class Form:
         self.fields[name] = field
         return field
 
-    def text(self, name: str, **look: Any) -> gr.Textbox:
-        """Add a text field."""
+    def field(self, name: str, **look: Any) -> Any:
+        """Add the field of an argument: a text, or by the type of its option another one."""
         look.setdefault("label", LABELS.get(name, name.replace("_", " ").capitalize()))
         look.setdefault("info", HELP.get(name))
+        option = OPTIONS.get(name)
+        kind = option and option.type
+        if kind is bool:
+            return self.add(name, gr.Checkbox(option.default, **look))
+        if get_origin(kind) is Literal:
+            choices = gr.Radio(get_args(kind), value=option.default, **look)
+            return self.add(name, choices)
         return self.add(name, gr.Textbox("", min_width=100, **look))
 
-    def row(self, *names: str) -> list[gr.Textbox]:
-        """Add text fields in a row."""
+    def row(self, *names: str) -> list[Any]:
+        """Add fields in a row."""
         with gr.Row():
-            return [self.text(name) for name in names]
+            return [self.field(name) for name in names]
 
     def buttons(self, name: str) -> None:
         """Add the buttons that start and cancel the call."""
@@ -145,33 +151,12 @@ class Form:
             self.start = gr.Button(name, variant="primary")
             self.cancel = gr.Button("Cancel", min_width=100)
 
-    def sampling(self, axes: Iterable[str]) -> None:
-        """Add guidance, size, negative prompt, axes to keep (`axes` by default), and the share."""
-        for name in ("guidance", "size", "negative"):
-            self.text(name)
-        keep = gr.CheckboxGroup(
-            options.AXES, value=[*axes], label="Show separately on the page"
-        )
-        self.add("keep", keep)
-        share = gr.Radio(
-            get_args(options.ShareOf),
-            value=options.GenerateOptions.share_of,
-            label="Share of",
-            info=HELP["share_of"],
-        )
-        self.add("share_of", share)
-
-    def edit(self) -> None:
-        """Add the windows of an edit, the protected words, and whether weights sum to 1 again."""
-        for name in (
-            "cross_replace",
-            "self_replace",
-            "protect",
-            "threshold",
-        ):
-            self.text(name)
-        renormalize = options.EditOptions.renormalize
-        self.add("renormalize", gr.Checkbox(renormalize, label=HELP["renormalize"]))
+    def more(self, axes: Iterable[str], *names: str) -> None:
+        """Add options: some of the call, and those of sampling, with the axes to keep."""
+        for name in (*names, "guidance", "size", "negative", "share_of"):
+            self.field(name)
+        label = "Show separately on the page"
+        self.add("keep", gr.CheckboxGroup(options.AXES, value=[*axes], label=label))
 
     def arguments(self, values: Sequence[Any]) -> dict[str, Any]:
         """Read the fields that are not empty, or required; ArgumentError if a text is wrong."""
@@ -237,7 +222,6 @@ class App:
                     self._grid,
                     self._locate,
                     self._explain,
-                    self._compare,
                     self._results,
                 ):
                     name = build.__name__.strip("_")
@@ -265,30 +249,27 @@ class App:
 
     def _generate(self, _: Any) -> None:
         with self._form("generate", self._draw(hm.generate)) as form:
-            prompt = form.text("prompt", autofocus=True)
+            prompt = form.field("prompt", autofocus=True)
             form.buttons("Generate")
             seed, _ = form.row("seed", "steps")
             with gr.Accordion("More", open=False):
-                form.sampling(self._axes)
-                form.text("edits")
-                form.text("places")
+                form.more(self._axes, "edits", "places")
             labels = [text for text, _ in PROMPTS]
             gr.Examples(PROMPTS, [prompt, seed], example_labels=labels)
 
     def _edit(self, _: Any) -> None:
         with self._form("edit", self._draw(hm.edit)) as form:
-            source = form.text("source")
-            target = form.text(
+            source = form.field("source")
+            target = form.field(
                 "target", info="Leave empty to change only weights, as in (red:3)."
             )
             form.buttons("Edit")
             seed, _ = form.row("seed", "steps")
-            only = form.text("only")
+            only = form.field("only")
             with gr.Accordion("Your own image", open=False):
                 form.add("image", _upload())
             with gr.Accordion("More", open=False):
-                form.edit()
-                form.sampling(self._axes)
+                form.more(self._axes, *EDITING)
             gr.Examples(EDITS, [source, target, only, seed])
 
     def _grid(self, _: Any) -> None:
@@ -297,27 +278,25 @@ class App:
             self._draw(hm.grid),
             **GRID_READERS,
         ) as form:
-            source = form.text("source")
-            target = form.text("target", info="One on each line.")
-            weights = form.text("weights")
+            source = form.field("source")
+            target = form.field("target", info="One on each line.")
+            weights = form.field("weights")
             form.buttons("Generate")
             seeds, _ = form.row("seeds", "steps")
             with gr.Accordion("More", open=False):
-                form.text("only")
-                form.edit()
-                form.sampling(self._axes)
+                form.more(self._axes, "only", *EDITING)
             gr.Examples(GRIDS, [source, target, weights, seeds])
 
     def _locate(self, _: Any) -> None:
         with self._form("locate", self._draw(hm.locate, preview=False)) as form:
             form.add("picture", _upload())
-            form.text("prompt", info="The words to find.")
+            form.field("prompt", info="The words to find.")
             form.buttons("Locate")
             with gr.Row():
-                form.text("seed")
+                form.field("seed")
                 levels = f"Default: {options.LOCATE_STEPS}."
-                form.text("steps", label="Noise levels", info=levels)
-            form.text("concepts", info="Other words to find, as in: sky, dog")
+                form.field("steps", label="Noise levels", info=levels)
+            form.field("concepts", info="Other words to find, as in: sky, dog")
 
     def _explain(self, tab: Any) -> None:
         def call(
@@ -326,7 +305,8 @@ class App:
             _: str,
             arguments: dict[str, Any],
         ) -> hm.Explanation:
-            run = self._load_run(str(folder), arguments.pop("name"))
+            known = jobs.run_names(str(folder))
+            run = hm.Run.load(jobs.path_of(str(folder), arguments.pop("name"), known))
             pipe = self.models.load(run.settings.model)
             return hm.explain(
                 pipe,
@@ -340,57 +320,19 @@ class App:
                 "See how one number of a map is computed. Fill in this form, or choose a point on "
                 "a result's page and press Explain."
             )
-            form.add(
-                "name",
-                self._choose_run(
-                    tab,
-                    label="Result",
-                    allow_custom_value=True,
-                ),
-            )
+            runs = gr.Dropdown([], label="Result", allow_custom_value=True)
+            form.add("name", runs)
             form.row("word", "at")
             form.buttons("Explain")
             with gr.Accordion("Layer, head and step", open=False):
-                form.text("layer")
+                form.field("layer")
                 form.row("head", "step")
         self.place = form.fields
-
-    def _compare(self, tab: Any) -> None:
-        form = Form()
-        inputs, outputs = _columns()
-        with inputs:
-            runs = self._choose_run(
-                tab, label="Results", multiselect=True, info="Two or more."
-            )
-            form.add("names", runs)
-            form.text("words")
-            scale = gr.Radio(
-                [*SCALES],
-                value="shared",
-                label="Colour scale",
-            )
-            form.add("scale", scale)
-            button = gr.Button("Compare", variant="primary")
-        with outputs:
-            sheet = gr.Image(
-                show_label=False, format="png", interactive=False, visible=False
-            )
-
-        @_page_errors()
-        def compare(folder: str, *values: Any) -> gr.Image:
-            arguments = form.arguments(values)
-            names = arguments.pop("names", [])
-            runs = [self._load_run(folder, name) for name in names]
-            place = Path(tempfile.mkdtemp(dir=self.temporary), "comparison.png")
-            hm.compare(runs, **arguments).savefig(place)
-            return gr.Image(str(place), visible=True)
-
-        button.click(
-            compare,
-            [self.folder, *form.fields.values()],
-            sheet,
-            show_progress_on=sheet,
-            api_name="compare",
+        tab.select(
+            lambda folder: gr.Dropdown(choices=jobs.run_names(folder)),
+            self.folder,
+            runs,
+            **_QUIET,
         )
 
     def _results(self, tab: Any) -> None:
@@ -472,10 +414,13 @@ class App:
 
             job = Job(work)
             yield folder, "", "", "", None
-            with _page_errors():
-                for state in job:
-                    yield gr.skip(), state, *[gr.skip()] * 3
+            for state in job:
+                yield gr.skip(), state, *[gr.skip()] * 3
+            try:
                 path = job.future.result()
+            except HeedmapError as error:
+                text = as_sentence(str(error))
+                raise gr.Error(text, print_exception=False) from error
             yield gr.skip(), job.html(), *self._show(path)
 
         texts = [one for one in form.fields.values() if isinstance(one, gr.Textbox)]
@@ -536,28 +481,9 @@ class App:
         )
         return jobs.page(path, is_local=self.out is not None), path.name, file
 
-    def _load_run(self, folder: str, name: str) -> hm.Run:
-        return hm.Run.load(
-            jobs.path_of(
-                folder,
-                name,
-                jobs.run_names(folder),
-            )
-        )
-
     def _end_session(self, folder: str) -> None:
         if self.out is None:
             shutil.rmtree(folder, ignore_errors=True)
-
-    def _choose_run(self, tab: Any, **look: Any) -> gr.Dropdown:
-        """Add a list of runs; opening the tab reads it again."""
-
-        def refresh(folder: str) -> gr.Dropdown:
-            return gr.Dropdown(choices=jobs.run_names(folder))
-
-        field = gr.Dropdown([], **look)
-        tab.select(refresh, self.folder, field, **_QUIET)
-        return field
 
 
 def _result(folder: str, name: str) -> Path:
@@ -568,14 +494,6 @@ def _title(result: Any) -> str:
     if isinstance(result, hm.Explanation):
         return slug(f"why {result.report.word}", 48)
     return result_name(result)
-
-
-@contextmanager
-def _page_errors() -> Iterator[None]:
-    try:
-        yield
-    except HeedmapError as error:
-        raise gr.Error(as_sentence(str(error)), print_exception=False) from error
 
 
 def _columns() -> tuple[gr.Column, gr.Column]:
