@@ -98,7 +98,7 @@ def test_options_are_refused_before_a_model_is_loaded(desk: Path):
     assert "absent" in error_of(*absent)
     (desk / "letters").mkdir()
     (desk / "letters" / "mother.txt").write_text("Dear …")
-    for option in (["--out", "letters"], ["--steps", 0], ["--concepts", "sky,sky"]):
+    for option in (["--out", "letters"], ["--steps", 0]):
         assert "absent" not in error_of(*absent, *option)
     assert files(desk) == {"letters/mother.txt"}
 
@@ -160,7 +160,7 @@ def test_locate_saves_the_librarys_run(model, desk: Path, photo: Path):
 
 def test_a_refused_locate_writes_nothing(model, desk: Path, photo: Path):
     (desk / "text.png").write_text("no image")
-    error_of("locate", "none.png", PROMPT)
+    usage_error_of("locate", "none.png", PROMPT)
     error_of("locate", "text.png", PROMPT)
     usage_error_of("locate", photo, PROMPT, "--guidance", 2)
     assert files(desk) == {"text.png", photo.name}

@@ -21,7 +21,7 @@ def test_json_is_the_librarys_table(embedded):
 
 def test_words_prints_a_table(model):
     lines = run_command("words", "a (red:1.5) house").splitlines()
-    assert lines[0].split() == ["#", "word", "tokens", "positions", "read", "weight"]
+    assert lines[0].split() == ["#", "word", "tokens", "positions", "weight"]
     assert [line.split()[1] for line in lines[1:4]] == PROMPT.split()
     assert lines[2].split()[-1] == "1.5"
 

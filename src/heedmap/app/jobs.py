@@ -173,13 +173,11 @@ def thumbnails(folder: str) -> list[tuple[Image.Image, str]]:
     return images
 
 
-def page(path: Path, *, is_local: bool) -> str:
-    """Read a result's page, in a sandboxed frame; it names its folder if that is local."""
+def page(path: Path) -> str:
+    """Read a result's page, in a sandboxed frame that names its folder."""
     frame = pages.frame((path / "index.html").read_text("utf-8"))
     name = path.name
     if (path / "edited").is_dir():  # the run of an edit that is explained
         name += "/edited"
-    folder = ""
-    if is_local:
-        folder = f' data-folder="{html.escape(str(path))}"'
-    return f'<div class="page" data-result="{html.escape(name)}"{folder}>{frame}</div>'
+    data = f'data-result="{html.escape(name)}" data-folder="{html.escape(str(path))}"'
+    return f'<div class="page" {data}>{frame}</div>'

@@ -42,8 +42,6 @@ EDITS = [
     ],
     ["a (red:3) house", "", "", "7"],
 ]
-# source, targets, weights, seeds.
-GRIDS = [["a red house", "", "red=-2:3:6", "7"]]
 _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
 
@@ -131,7 +129,7 @@ class Form:
         """Add the field of an argument: a text, or by the type of its option another one."""
         look.setdefault("label", LABELS.get(name, name.replace("_", " ").capitalize()))
         look.setdefault("info", HELP.get(name))
-        option = OPTIONS.get(name)
+        option: Any = OPTIONS.get(name)
         kind = option and option.type
         if kind is bool:
             return self.add(name, gr.Checkbox(option.default, **look))
@@ -278,14 +276,13 @@ class App:
             self._draw(hm.grid),
             **GRID_READERS,
         ) as form:
-            source = form.field("source")
-            target = form.field("target", info="One on each line.")
-            weights = form.field("weights")
+            form.field("source")
+            form.field("target", info="One on each line.")
+            form.field("weights")
             form.buttons("Generate")
-            seeds, _ = form.row("seeds", "steps")
+            form.row("seeds", "steps")
             with gr.Accordion("More", open=False):
                 form.more(self._axes, "only", *EDITING)
-            gr.Examples(GRIDS, [source, target, weights, seeds])
 
     def _locate(self, _: Any) -> None:
         with self._form("locate", self._draw(hm.locate, preview=False)) as form:
@@ -336,7 +333,7 @@ class App:
         )
 
     def _results(self, tab: Any) -> None:
-        inputs, outputs = _columns()
+        inputs, _, *output = _columns()
         with inputs:
             gr.Markdown("Results of the other tabs are listed here, the newest first.")
             gallery = gr.Gallery(
@@ -346,40 +343,16 @@ class App:
                 allow_preview=False,
                 interactive=False,
                 buttons=[],
-                visible=False,
             )
-        with outputs:
-            delete = gr.Button("Delete", size="sm", render=False)
-            _, name, _ = output = self._output(delete)
 
         def refresh(folder: str) -> gr.Gallery:
-            images = jobs.thumbnails(folder)
-            return gr.Gallery(
-                images,
-                selected_index=None,
-                visible=bool(images),
-            )
+            return gr.Gallery(jobs.thumbnails(folder), selected_index=None)
 
         def open_result(folder: str, event: gr.SelectData) -> tuple[Any, ...]:
             return self._show(_result(folder, event.value["caption"]))
 
-        def remove(folder: str, name: str) -> tuple[Any, ...]:
-            if not name:
-                return (gr.skip(),) * 4
-            shutil.rmtree(_result(folder, name))
-            return "", "", None, refresh(folder)
-
-        ask = "(folder, name) => [folder, confirm(`Delete ${name}?`) ? name : '']"
         tab.select(refresh, self.folder, gallery, **_QUIET)
         gallery.select(open_result, self.folder, output, **_QUIET)
-        delete.click(
-            remove,
-            [self.folder, name],
-            [*output, gallery],
-            js=ask,
-            trigger_mode="multiple",
-            **_QUIET,
-        )
 
     # --- what the tabs share ------------------------------------------------------------------
 
@@ -392,12 +365,9 @@ class App:
     ) -> Iterator[Form]:
         """Add a form and a call, whose progress and result appear beside the form."""
         form = Form(**readers)
-        inputs, outputs = _columns()
+        inputs, status, page, download = _columns()
         with inputs:
             yield form
-        with outputs:
-            status = gr.HTML("", elem_classes="status", padding=False)
-            output = self._output()
 
         def run(folder: str, model: str, *values: Any) -> Iterator[Any]:
             if folder == self._empty:
@@ -413,22 +383,23 @@ class App:
                 return path
 
             job = Job(work)
-            yield folder, "", "", "", None
+            yield {self.folder: folder, status: "", page: "", download: None}
             for state in job:
-                yield gr.skip(), state, *[gr.skip()] * 3
+                yield {status: state}
             try:
                 path = job.future.result()
             except HeedmapError as error:
                 text = as_sentence(str(error))
                 raise gr.Error(text, print_exception=False) from error
-            yield gr.skip(), job.html(), *self._show(path)
+            text, file = self._show(path)
+            yield {status: job.html(), page: text, download: file}
 
         texts = [one for one in form.fields.values() if isinstance(one, gr.Textbox)]
         event = gr.on(
             [form.start.click, *(text.submit for text in texts)],
             run,
             [self.folder, self.model, *form.fields.values()],
-            [self.folder, status, *output],
+            [self.folder, status, page, download],
             concurrency_limit=1,
             concurrency_id="model",
             show_progress="minimal",
@@ -460,18 +431,8 @@ class App:
 
         return call
 
-    def _output(self, *buttons: gr.Button) -> list[Any]:
-        """Add the page of a result, its name, and a row of buttons: download and others."""
-        name = gr.Textbox(visible="hidden")
-        with gr.Row(elem_classes="actions"):
-            download = gr.DownloadButton("Download as zip", size="sm")
-            for button in buttons:
-                button.render()
-        page = gr.HTML("", padding=False)
-        return [page, name, download]
-
     def _show(self, path: Path) -> tuple[Any, ...]:
-        """Return the values of `_output` for a result."""
+        """Return the page of a result, and its archive."""
         base = self.temporary / "zips" / path.parent.name / path.name
         file = shutil.make_archive(
             str(base),
@@ -479,7 +440,7 @@ class App:
             path.parent,
             path.name,
         )
-        return jobs.page(path, is_local=self.out is not None), path.name, file
+        return jobs.page(path), file
 
     def _end_session(self, folder: str) -> None:
         if self.out is None:
@@ -496,16 +457,19 @@ def _title(result: Any) -> str:
     return result_name(result)
 
 
-def _columns() -> tuple[gr.Column, gr.Column]:
-    """Add the columns of a tab: its form, and its result."""
+def _columns() -> tuple[Any, ...]:
+    """Add the columns of a tab; return the first, and the parts of the second: of a result.
+
+    These are the state of its job, its page, and the button that downloads it.
+    """
     with gr.Row(equal_height=False):
         inputs = gr.Column(scale=2, min_width=340)
-        outputs = gr.Column(
-            scale=5,
-            min_width=340,
-            elem_classes="result",
-        )
-    return inputs, outputs
+        with gr.Column(scale=5, min_width=340, elem_classes="result"):
+            status = gr.HTML("", elem_classes="status", padding=False)
+            with gr.Row(elem_classes="actions"):
+                download = gr.DownloadButton("Download as zip", size="sm")
+            page = gr.HTML("", padding=False)
+    return inputs, status, page, download
 
 
 def _upload() -> gr.Image:

@@ -7,8 +7,6 @@ exit code 2, Ctrl-C in exit code 130.
 
 import gc
 import os
-import sys
-import warnings
 from typing import Annotated, Any
 
 import typer
@@ -29,8 +27,8 @@ class Commands(TyperGroup):
         except HeedmapError as error:
             message = f"Error: {error}"
             code = 2
-        except KeyboardInterrupt as error:
-            message = f"Interrupted: {str(error) or 'the result was not saved'}."
+        except KeyboardInterrupt:
+            message = "Interrupted."
             code = 130
         except RuntimeError as error:
             if "out of memory" not in str(error):
@@ -127,6 +125,4 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported
     for library in ("DIFFUSERS", "TRANSFORMERS"):  # their logs are for programmers
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
-    if not sys.warnoptions:
-        warnings.simplefilter("ignore")
     app(prog_name="heedmap")

@@ -4,7 +4,6 @@ Results go to stdout, progress and warnings to stderr.
 """
 
 import functools
-import gc
 import inspect
 import os
 import sys
@@ -18,11 +17,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 import heedmap as hm
-from heedmap.checks import check_prompt
 from heedmap.errors import (
-    ArgumentError,
     HeedmapError,
-    join_words,
     plural,
     record_warnings,
 )
@@ -85,7 +81,6 @@ class Task(LoadOptions):
 
             pipe = repeating.load_for(saved, self.model, **options)
         pipe.set_progress_bar_config(disable=not self.bars)
-        gc.freeze()  # the interpreter need not search modules and model for garbage when it ends
         return pipe
 
     def warn(self, text: str) -> None:
@@ -118,24 +113,17 @@ class Task(LoadOptions):
             webbrowser.open(pages[0].resolve().as_uri())
 
 
-def print_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    title: object = "",
-) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table, as wide as the terminal; in a pipe each row is one line."""
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = 1_000_000
-    if title:
-        console.print(Text(str(title), "bold"))
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(Text(cell, overflow="fold") for cell in row))
+        table.add_row(*row)
     console.print(table)
 
 
@@ -250,7 +238,9 @@ def _flag(one: Field[Any], default: str) -> inspect.Parameter:
         info = parsed(reader.parse, reader.metavar, text, *names)
         kind = Any if reader.collect is None else list[Any]
     else:
-        info = typer.Option(*names, metavar=one.metadata.get("metavar"), help=text)
+        info = typer.Option(*names, help=text)
+        info.metavar = one.metadata.get("metavar")
+        info.exists = one.metadata.get("exists", False)
     if default == EMBEDDED:
         info.envvar = "HEEDMAP_MODEL"
     return inspect.Parameter(
@@ -259,45 +249,6 @@ def _flag(one: Field[Any], default: str) -> inspect.Parameter:
         default=None,
         annotation=Annotated[kind | None, info],
     )
-
-
-def check_targets(texts: list[str] | None) -> list[str]:
-    """Refuse targets that are the words of one prompt, or the numbers of one list."""
-    from heedmap.text.prompts import is_unspaced
-
-    texts = texts or []
-    if len(texts) > 1 and not any(" " in one or is_unspaced(one) for one in texts):
-        raise ArgumentError(
-            f"the edited prompts are {join_words([*map(repr, texts)])}: put a prompt of several "
-            "words in quotation marks, and commas between numbers, as in 0,0.5,1; give prompts of "
-            "one word one at a time"
-        )
-    return texts
-
-
-def check_inputs(
-    *prompts: str,
-    concepts: Sequence[str] = (),
-    places: Sequence[Any] = (),
-    only: str | None = None,
-    image: Path | None = None,
-    **_: Any,
-) -> None:
-    """Refuse before a model is loaded the inputs that are wrong with any model."""
-    from heedmap.io.places import check_places
-    from heedmap.io.reading import read_photograph
-    from heedmap.text.alignment import swap_of
-    from heedmap.text.concepts import checked_concepts
-    from heedmap.text.weights import parse_weights
-
-    for prompt in prompts:
-        parse_weights(check_prompt(prompt))
-    checked_concepts(concepts)
-    check_places(places)
-    if only is not None:
-        swap_of(only)
-    if image is not None:
-        read_photograph(image)
 
 
 # --- flags that several commands declare ------------------------------------------------------
@@ -312,7 +263,7 @@ Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt.")]
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt to edit.")]
 Targets = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TARGET", help=_TARGET, callback=check_targets),
+    typer.Argument(metavar="TARGET", help=_TARGET),
 ]
 Seed = Annotated[
     int | None, typer.Option(min=0, help="Random seed. Default: random (printed).")

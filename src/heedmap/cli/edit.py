@@ -12,7 +12,6 @@ from heedmap.cli.console import (
     Source,
     Targets,
     Task,
-    check_inputs,
     command,
     parsed,
     summary,
@@ -49,7 +48,6 @@ def edit(
     """
     from heedmap.results.grids import result_name
 
-    check_inputs(source, *(target or ()), **options)
     place = task.place(several=len(target or ()) > 1)
     result: Any = hm.edit(task.load(), source, target, seed=seed, **options)
     pairs: dict[Path, hm.EditResult] = {}
@@ -94,7 +92,6 @@ def grid(
     """
     from heedmap.results.grids import result_name
 
-    check_inputs(source, *(target or ()), **options)
     place = task.place()
     result = hm.grid(
         task.load(),

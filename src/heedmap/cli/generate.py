@@ -13,7 +13,6 @@ from heedmap.cli.console import (
     Prompt,
     Seed,
     Task,
-    check_inputs,
     command,
     parsed,
     summary,
@@ -49,7 +48,6 @@ def generate(
     """
     from heedmap.results.grids import result_name
 
-    check_inputs(prompt, **options)
     place = task.place(several=count > 1)
     runs: dict[Path, hm.Run] = {}
     pipe = task.load()
@@ -64,7 +62,7 @@ def generate(
 def locate(
     task: Task,
     image: Annotated[
-        Path, typer.Argument(metavar="IMAGE", help="An image: PNG, JPEG, WebP or BMP.")
+        Path, typer.Argument(exists=True, help="An image: PNG, JPEG, WebP or BMP.")
     ],
     prompt: Annotated[
         str, typer.Argument(metavar="PROMPT", help="What to find in it.")
@@ -84,7 +82,6 @@ def locate(
     from heedmap.io.writing import slug
     from heedmap.results.grids import result_name
 
-    check_inputs(prompt, image=image, **options)
     place = task.place()
     run = hm.locate(task.load(), image, prompt, seed=seed, steps=steps, **options)
     name = f"{slug(image.stem, 24)}-{result_name(run)}"

@@ -2,7 +2,6 @@
 
 import functools
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +20,7 @@ from heedmap.cli.console import (
     parsed,
     print_table,
 )
-from heedmap.errors import ArgumentError, RunError, join_words
+from heedmap.errors import ArgumentError, RunError
 from heedmap.options import MASK_THRESHOLD, SHARES
 from heedmap.parsing import (
     parse_integers,
@@ -79,7 +78,7 @@ def inspect(
     overlays (words/) and a sheet; with --over, a sheet of a word over its steps (timeline.png,
     timeline.gif), layers or heads.
     """
-    from heedmap.maps.heatmaps import REFINED_BY
+    from heedmap.io.places import check_places, place_label
     from heedmap.maps.word_figures import (
         animation,
         layers_by_heads,
@@ -87,16 +86,17 @@ def inspect(
         timeline,
     )
 
-    saved = hm.Run.load(run)
+    saved: Any = hm.Run.load(run)
     parts = {"layers": layers, "steps": steps, "heads": heads}
     parts = {axis: part for axis, part in parts.items() if part is not None}
     if budget and parts:
         raise ArgumentError(
             "--budget is of all layers, steps and heads: leave --layers, --steps and --heads out"
         )
-    maps = maps_of(saved, concepts or outputs)
+    maps = maps_of(saved, "concepts" if concepts or outputs else "maps")
     if places:
-        maps, word = _of_places(saved, run, places)
+        maps = maps_of(saved, "places")
+        word = list(map(place_label, check_places(places)))
         scale = scale or "word"
     if outputs:
         maps = maps.outputs
@@ -108,8 +108,6 @@ def inspect(
         maps = maps.select(**parts)
     share = SHARES[maps.recording.share_of] or "share of attention"
     values = f"{share}, {mean_of(maps)}"
-    if refined:
-        values += f", {REFINED_BY}"
     words = word or [one.number for one in maps.words]
     if over and len(words) != 1:
         raise ArgumentError("--over shows one word: name it with --word")
@@ -190,7 +188,7 @@ def segment(
     No model is loaded. Assigns each pixel to one phrase or to the background. Saves a label image,
     a NumPy array, COCO annotations, a mask of each phrase and a sheet.
     """
-    maps = maps_of(hm.Run.load(run), concepts)
+    maps = maps_of(hm.Run.load(run), "concepts" if concepts else "maps")
     place = task.place(run / "segment")
     segments = maps.segment(word, threshold=threshold)
     save = functools.partial(segments.save, run=run, kind=kind)
@@ -235,33 +233,14 @@ def compare(
     task.finish({"runs": runs, "folder": str(folder)}, [folder], page=file)
 
 
-def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
-    """Return the maps of a run's prompt, or of its concepts."""
-    maps = run.concepts if concepts else run.maps
+def maps_of(run: "hm.Run", kind: Literal["maps", "concepts", "places"]) -> Any:
+    """Return a run's maps of the prompt's words, of concepts or of places."""
+    maps = getattr(run, kind)
     if maps is None:
-        raise RunError("this run has no concept maps: generate it with --concepts")
+        raise RunError(
+            f"this run has no {kind}: generate it with them (`heedmap repeat` records places)"
+        )
     return maps
-
-
-def _of_places(
-    run: "hm.Run",
-    folder: Path,
-    places: Sequence[Any],
-) -> tuple["hm.HeatMaps", list[Any]]:
-    """Return the maps of a run's places, and the names of some of them."""
-    from heedmap.io.places import check_places, place_label, place_labels
-
-    maps = run.places
-    labels = list(map(place_label, check_places(places)))
-    for label in labels:
-        if maps is None or label not in maps:
-            places = place_labels(run.settings.places)
-            raise RunError(
-                f"this run has no place {label} (it has {join_words(places) or 'none'}): record it "
-                f"with `heedmap repeat {folder} --place '{label}' --out FOLDER`, and inspect that"
-            )
-    assert maps is not None
-    return maps, labels
 
 
 def folder_name(words: list[Any] | None) -> str:

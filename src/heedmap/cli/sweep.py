@@ -14,7 +14,6 @@ from heedmap.parsing import parse_shard
 _JOBS = "Jobs: .jsonl, or .toml lists to combine."
 _OUT = "A new folder, or that of this sweep to continue."
 _BATCH = "Most images at once; equal up to rounding to single ones."
-_MASKS = "Also save all masks as a COCO data set, in OUT/masks."
 _SHARD = "Run part I of N, from 1, as in a SLURM array."
 
 
@@ -28,7 +27,6 @@ def sweep(
     no_page: Annotated[
         bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")
     ] = False,
-    masks: Annotated[bool, typer.Option("--masks", help=_MASKS)] = False,
     shard: Annotated[Any, parsed(parse_shard, "I/N", _SHARD)] = None,
 ) -> None:
     """Run the jobs of a file, and write a table of their results.
@@ -40,21 +38,17 @@ def sweep(
     """
     # Of the processes that Accelerate launches.
     first = os.environ.get("RANK", "0") == "0"
-    try:
-        result = hm.sweep(
-            jobs,
-            out,
-            model=task.model,
-            device=task.device,
-            dtype=task.dtype,
-            batch=batch,
-            pages=not no_page,
-            masks=masks,
-            shard=shard,
-            show_progress=task.bars and first,
-        )
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt("the same command continues the sweep") from error
+    result = hm.sweep(
+        jobs,
+        out,
+        model=task.model,
+        device=task.device,
+        dtype=task.dtype,
+        batch=batch,
+        pages=not no_page,
+        shard=shard,
+        show_progress=task.bars and first,
+    )
     if not first:  # the launcher ends all processes if another one ends with an error
         return
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}

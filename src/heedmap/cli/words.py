@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
+import typer
+
 import heedmap as hm
 from heedmap.cli.console import EMBEDDED, Prompt, Task, command, print_table
 from heedmap.errors import as_sentence, plural, warn
@@ -32,9 +34,6 @@ def words(task: Task, prompt: Prompt) -> None:
         texts = {token.position: token.text for token in table.tokens}
         rows: list[tuple[str, ...]] = []
         for word in table.words:
-            read = "no"
-            if word.tokens:
-                read = "in part" if word.missing else "yes"
             weight = f"{weights.get(word.tokens[0], 1):g}" if word.tokens else ""
             rows.append(
                 (
@@ -42,11 +41,10 @@ def words(task: Task, prompt: Prompt) -> None:
                     word.text,
                     " ".join(texts[position] for position in word.tokens),
                     ", ".join(map(str, word.tokens)),
-                    read,
                     weight,
                 )
             )
-        print_table(("#", "word", "tokens", "positions", "read", "weight"), rows)
+        print_table(("#", "word", "tokens", "positions", "weight"), rows)
     lines = [
         f"{plural(count, 'token')} of the {most} that the model can read."
         for count, most in table.loads
@@ -85,8 +83,8 @@ def layers(task: Task, **options: Any) -> None:
             cells += ["{}×{}".format(*size) for size in (one.scores, one.output)]
             rows.append(cells)
         columns = ("layer", "grid", "heads", "Q", "K, V", "scores", "output")
-        count = plural(len(shapes), "layer")
-        print_table(columns, rows, f"{name}, {width}×{height} pixels: {count}")
+        typer.echo(f"{name}, {width}×{height} pixels: {plural(len(rows), 'layer')}")
+        print_table(columns, rows)
     note = (
         "heads: number × channels per head; K, V: of the text + of the image; scores: for one "
         "head; others: for all."

@@ -11,12 +11,12 @@ A manifest is JSONL with one job a line, or TOML. In TOML the plural of an argum
 
 import hashlib
 import inspect
-import itertools
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -108,19 +108,21 @@ def read_jobs(
     return list(jobs.values())
 
 
+def _kind(job: Job) -> tuple[str, str]:
+    return job.model or "", job.shape
+
+
 def in_units(jobs: Iterable[Job], batch: int = 1) -> list[list[Job]]:
     """Return the jobs in lists, each for one call of a pipeline, those of one model in a row.
 
     Images of one shape share a call, at most `batch` of them.
     """
-    shapes: dict[tuple[str | None, str], list[Job]] = {}
-    for job in jobs:
-        shapes.setdefault((job.model, job.shape), []).append(job)
     units: list[list[Job]] = []
-    for same in shapes.values():
+    for _, jobs_of_kind in groupby(sorted(jobs, key=_kind), _kind):
+        same = list(jobs_of_kind)
         most = batch if same[0].task == "generate" else 1
         units += [same[at : at + most] for at in range(0, len(same), most)]
-    return sorted(units, key=lambda unit: (unit[0].model or "", unit[0].line))
+    return units
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Any]]:
@@ -151,7 +153,7 @@ def _product(fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if name not in names and singular in names:
             values = fixed.pop(name)
             axes[singular] = values if isinstance(values, list) else [values]
-    for values in itertools.product(*axes.values()):
+    for values in product(*axes.values()):
         yield {**fixed, **dict(zip(axes, values, strict=True))}
 
 
@@ -192,8 +194,6 @@ def _job(
     model = arguments.pop("model")
     check_one_of("task", task, TASKS)
     check_text("model", model or "")
-    if task == "locate" and "image" in arguments:
-        arguments["picture"] = arguments.pop("image")
     pipe = _outline(model)
     check_names(
         pipe,

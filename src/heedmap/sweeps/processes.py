@@ -6,7 +6,6 @@ writes the tables.
 """
 
 import json
-import shutil
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, record_warnings
 from heedmap.io.writing import TakenError, save_parts
 from heedmap.options import Device, Dtype, LoadOptions
-from heedmap.results.datasets import dataset
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
 from heedmap.sweeps import tables
@@ -65,7 +64,6 @@ def sweep(
     dtype: Dtype = LoadOptions.dtype,
     batch: int = 1,
     pages: bool = True,
-    masks: bool = False,
     shard: tuple[int, int] | None = None,
     show_progress: bool = False,
 ) -> SweepResult:
@@ -84,11 +82,10 @@ def sweep(
         model: the model of the jobs that name none, as in `load`.
         device: as in `load`.
         dtype: as in `load`.
-        batch: the most images of one call; a batch that does not fit the memory is halved. In a
-            batch, images differ by rounding; a sweep that continues draws the same batches.
+        batch: the most images of one call; a batch that does not fit the memory is halved, and so
+            are later ones. In a batch, images differ by rounding; a sweep that continues draws the
+            same batches.
         pages: whether results have pages, sheets and overlays.
-        masks: if True, the last process writes the masks of all results as a COCO data set
-            (`dataset`) in the folder `masks`, in place of an older one.
         shard: (number, count) runs one of so many parts, from 1, in this process.
         show_progress: whether to show a bar on stderr.
 
@@ -97,18 +94,14 @@ def sweep(
         RunError: if the manifest is missing, or the folder holds something else.
     """
     batch = check_int("batch", batch, least=1, most=10_000)
-    number, count = shard or (1, 1)
+    # Without `cpu`, it finds no other processes on a machine that has CPUs alone.
+    state = PartialState(
+        cpu=not torch.accelerator.is_available(), timeout=timedelta(days=365)
+    )
+    number, count = shard or (state.process_index + 1, state.num_processes)
     check_int("shard", number, least=1, most=count)
     if find_spec("pyarrow") is None:
         raise ArgumentError("pyarrow is not installed: pip install 'heedmap[sweep]'")
-    state = None
-    if shard is None:
-        # Without `cpu`, it finds no other processes on a machine that has CPUs alone.
-        state = PartialState(
-            cpu=not torch.accelerator.is_available(), timeout=timedelta(days=365)
-        )
-        number = state.process_index + 1
-        count = state.num_processes
     all_jobs = read_jobs(jobs, model=model, dtype=dtype)
     folder = tables.claim(out, all_jobs, batch)
     units = in_units(all_jobs, batch)[number - 1 :: count]
@@ -120,17 +113,11 @@ def sweep(
     for unit in track(units, "Jobs", console=console, disable=not show_progress):
         worker.run(unit)
     # The launcher ends all processes if the first ends with an error.
-    if state is not None:
-        state.wait_for_everyone()
+    state.wait_for_everyone()
     done, failed = map(len, tables.ended(folder))
     pending = len(all_jobs) - done - failed
-    if not pending and (state is None or state.is_main_process):
+    if not pending and state.is_main_process:
         tables.write_tables(folder, all_jobs)
-        if masks and done:
-            target = folder / "masks"
-            shutil.rmtree(target, ignore_errors=True)
-            with suppress(TakenError):  # another process writes the same
-                dataset(folder, target)
     return SweepResult(folder, done, failed, pending)
 
 
@@ -143,25 +130,24 @@ class Worker:
     dtype: Dtype
     pages: bool
     _pipes: dict[str | None, Any] = field(default_factory=dict, init=False)
-    _largest: dict[str, int] = field(default_factory=dict, init=False)
+    _largest: float = field(default=inf, init=False)
 
     def run(self, unit: Sequence[Job]) -> None:
         """Run the jobs of a unit that have no result, in one call of the pipeline.
 
         All of the unit is generated if one result is missing: the size of a batch changes how a
         processor rounds. If a batch fails, its halves run; a job that fails alone leaves its error
-        in a file. After an error of memory, batches of this shape are halved at once.
+        in a file. After an error of memory, later batches are halved at once.
         """
         if all(tables.run_folder(self.folder, job).exists() for job in unit):
             return
-        kind = unit[0].shape
         half = len(unit) // 2
-        if len(unit) <= self._largest.get(kind, len(unit)):
+        if len(unit) <= self._largest:
             try:
                 return self._run(unit)
             except Exception as error:  # one job ends no sweep
                 if isinstance(error, torch.OutOfMemoryError):
-                    self._largest[kind] = max(1, half)
+                    self._largest = max(1, half)
                 if not half:
                     return self._save_failure(unit[0], error)
         self.run(unit[:half])  # the memory of the batch is free: its error is gone
@@ -184,15 +170,11 @@ class Worker:
             seconds = (time.perf_counter() - start) / len(unit)
         for job, result in zip(unit, results, strict=True):
             target = tables.run_folder(self.folder, job)
-            # Of a killed process.
-            for partial in target.parent.glob(f".{target.name}.tmp-*"):
-                shutil.rmtree(partial, ignore_errors=True)
             folder = target.relative_to(self.folder)
             row = tables.row_of(job, result, folder, seconds, warnings)
             row_part = {tables.ROW: json.dumps(row).encode() + b"\n"}
             with suppress(TakenError):  # it is done
                 save_parts(target, result.parts(self.pages) | row_part)
-            tables.failure_file(self.folder, job).unlink(missing_ok=True)
 
     def _save_failure(self, job: Job, error: Exception) -> None:
         failure = {
