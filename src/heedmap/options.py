@@ -302,7 +302,7 @@ class EditOptions:
     )
     self_replace: Window | None = option(
         None,
-        "As --cross-replace, for the source's self-attention.",
+        "The same part for the source's self-attention.",
         check_window,
     )
     max_self_cells: int = option(32 * 32, check=partial(check_int, least=0))

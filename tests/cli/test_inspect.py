@@ -92,6 +92,24 @@ def test_places_are_recorded_repeated_and_shown(model, desk: Path):
     error_of("repeat", "made", "--place", "2000,9")
 
 
+def test_what_words_read_is_shown(desk: Path):
+    asked = ("--model", "joint", "--seed", 3, "--steps", 1, "--reads", "--out", "made")
+    run_command("generate", PROMPT, *asked)
+    made = Run.load("made")
+    found = run_json("inspect", "made", "--reads", "-w", "house", "--out", "x")
+    (word,) = found["words"]
+    heat = made.maps.reads["house"]
+    assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
+    with Image.open(Path("x") / word["file"]) as picture:
+        expected = heat.render(*common_range([heat], "shared"))
+        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+    assert Path("x/text.png").read_bytes() == encode(made.text_attention.figure())
+
+
+def test_words_that_read_nothing_are_refused(saved: Path):
+    error_of("inspect", saved, "--reads")
+
+
 def test_maps_of_concepts_are_written(model, saved: Path):
     run = generation.generate(model, PROMPT, seed=3, steps=1, concepts=["sky"], progress=quiet)
     run.save("sought")

@@ -409,8 +409,11 @@ class Selection:
             before = [self.recording.layers[i] for i in self.layer_numbers]
             parts = {layer.name: layer.part for layer in before}
             sides = sorted({min(layer.grid) for layer in before})
+            asked = quoted(layers)
+            if isinstance(layers, list | tuple):
+                asked = ", ".join(map(quoted, layers))
             raise SelectionError(
-                f"no layer matches layers={quoted(layers)}, resolution={quoted(resolution)}: "
+                f"no layer matches layers={asked}, resolution={quoted(resolution)}: "
                 f"available are {layers_there(parts, str(layers))}, with "
                 f"{join_words([*map(str, sides)])} cells on the short side"
             )
