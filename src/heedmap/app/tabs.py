@@ -98,6 +98,7 @@ EDITING = ("cross_replace", "self_replace", "protect", "threshold", "renormalize
 LABELS = {
     "source": "Prompt",
     "target": "Edited prompt",
+    "negative": "Negative prompt",
     "edits": "Confine words to boxes",
     "weights": "Word weights",
     "at": "Pixel",
