@@ -103,8 +103,8 @@ def _after_jobs(act: Callable[[], object]) -> Iterator[None]:
     """Call a function after each job of a sweep, in the block."""
     run = Worker.run
 
-    def record(worker: Worker, unit: Any) -> None:
-        run(worker, unit)
+    def record(self: Worker, unit: Any) -> None:
+        run(self, unit)
         act()
 
     Worker.run = record

@@ -22,7 +22,7 @@ from msgspec import Meta
 from PIL import Image
 from safetensors import SafetensorError, safe_open
 
-from heedmap.checks import is_constant
+from heedmap.checks import as_list, is_constant
 from heedmap.errors import (
     ArgumentError,
     NothingRecordedError,
@@ -410,8 +410,9 @@ class Selection:
             parts = {layer.name: layer.part for layer in before}
             sides = sorted({min(layer.grid) for layer in before})
             asked = quoted(layers)
-            if isinstance(layers, list | tuple):
-                asked = ", ".join(map(quoted, layers))
+            names = as_list(layers)
+            if names is not None:
+                asked = ", ".join(map(quoted, names))
             raise SelectionError(
                 f"no layer matches layers={asked}, resolution={quoted(resolution)}: "
                 f"available are {layers_there(parts, str(layers))}, with "
