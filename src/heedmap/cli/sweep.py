@@ -8,13 +8,12 @@ import typer
 
 import heedmap as hm
 from heedmap.cli.console import EMBEDDED, Task, command, parsed
-from heedmap.errors import HeedmapError, plural
+from heedmap.errors import plural
 from heedmap.parsing import parse_shard
 
 _JOBS = "Jobs: .jsonl, or .toml lists to combine."
 _OUT = "A new folder, or that of this sweep to continue."
 _BATCH = "Most images at once; equal up to rounding to single ones."
-_MASKS = "Also save all masks as a COCO data set, in OUT/masks."
 _SHARD = "Run part I of N, from 1, as in a SLURM array."
 
 
@@ -28,7 +27,6 @@ def sweep(
     no_page: Annotated[
         bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")
     ] = False,
-    masks: Annotated[bool, typer.Option("--masks", help=_MASKS)] = False,
     shard: Annotated[Any, parsed(parse_shard, "I/N", _SHARD)] = None,
 ) -> None:
     """Run the jobs of a file, and write a table of their results.
@@ -38,53 +36,27 @@ def sweep(
     `accelerate launch` the processes share the jobs. The exit code is 1 if a job failed;
     failed.jsonl lists these.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     # Of the processes that Accelerate launches.
     first = os.environ.get("RANK", "0") == "0"
-    ended = "no job done"
-
-    def advance(done: int, total: int) -> None:
-        nonlocal ended
-        ended = f"{done} of {plural(total, 'job')} done"
-        bar.update(jobs_bar, completed=done, total=total)
-
-    bar = Progress(
-        console=Console(stderr=True),
-        transient=True,
-        disable=not (task.bars and first),
+    result = hm.sweep(
+        jobs,
+        out,
+        model=task.model,
+        device=task.device,
+        dtype=task.dtype,
+        batch=batch,
+        pages=not no_page,
+        shard=shard,
+        show_progress=task.bars and first,
     )
-    try:
-        with bar:
-            jobs_bar = bar.add_task("Jobs", total=None)
-            result = hm.sweep(
-                jobs,
-                out,
-                model=task.model,
-                device=task.device,
-                dtype=task.dtype,
-                batch=batch,
-                pages=not no_page,
-                masks=masks,
-                shard=shard,
-                progress=advance,
-            )
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(f"{ended}; the same command continues") from error
-    except HeedmapError as error:
-        if first:
-            raise
-        raise typer.Exit(2) from error
     if not first:  # the launcher ends all processes if another one ends with an error
         return
-    table = None if result.pending else str(result.table)
-    done = f"{plural(result.done, 'job')} done, {result.failed} failed"
-    lines = [f"{result.folder}: {done}, {result.pending} left to others."]
-    if table:
-        lines.append(f"The table: {table}")
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
-    data = {"folder": str(result.folder), "table": table, **counts}
-    task.finish(data, [result.folder], lines=lines)
+    texts = [f"{count} {name}" for name, count in counts.items()]
+    lines = [f"{plural(sum(counts.values()), 'job')}: {', '.join(texts)}."]
+    if result.table.exists():
+        lines.append(f"The table: {result.table}")
+    data = {"folder": str(out), "table": str(result.table), **counts}
+    task.finish(data, [out], lines, page="")
     if result.failed:
         raise typer.Exit(1)
