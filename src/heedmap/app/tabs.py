@@ -82,7 +82,7 @@ GRID_READERS = {
     "target": each_line(str),
     **dict.fromkeys(("cross_replace", "self_replace"), parsing.parse_windows),
 }
-REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
+REQUIRED = {"prompt", "source", "image", "name", "word", "at"}
 HELP = {
     **{name: one.metadata["help"] for name, one in OPTIONS.items()},
     "seed": "Seed of the noise. Default: random.",
@@ -286,7 +286,7 @@ class App:
 
     def _locate(self, _: Any) -> None:
         with self._form("locate", self._draw(hm.locate, preview=False)) as form:
-            form.add("picture", _upload())
+            form.add("image", _upload())
             form.field("prompt", info="The words to find.")
             form.buttons("Locate")
             with gr.Row():

@@ -1,6 +1,7 @@
 """`heedmap sweep`: many jobs, one table."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from heedmap.parsing import parse_shard
 _JOBS = "Jobs: .jsonl, or .toml lists to combine."
 _OUT = "A new folder, or that of this sweep to continue."
 _BATCH = "Most images at once; equal up to rounding to single ones."
+_MASKS = "Also save all masks as a COCO data set, in OUT/masks."
 _SHARD = "Run part I of N, from 1, as in a SLURM array."
 
 
@@ -27,6 +29,7 @@ def sweep(
     no_page: Annotated[
         bool, typer.Option("--no-page", help="Save no pages, sheets and overlays.")
     ] = False,
+    masks: Annotated[bool, typer.Option("--masks", help=_MASKS)] = False,
     shard: Annotated[Any, parsed(parse_shard, "I/N", _SHARD)] = None,
 ) -> None:
     """Run the jobs of a file, and write a table of their results.
@@ -51,6 +54,10 @@ def sweep(
     )
     if not first:  # the launcher ends all processes if another one ends with an error
         return
+    if masks and not result.pending:
+        folder = out / "masks"
+        shutil.rmtree(folder, ignore_errors=True)
+        hm.dataset(out, folder, show_progress=task.bars)
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
     texts = [f"{count} {name}" for name, count in counts.items()]
     lines = [f"{plural(sum(counts.values()), 'job')}: {', '.join(texts)}."]
