@@ -34,6 +34,8 @@ NOTEBOOKS = {
     "tutorials/cross-attention.ko.md": "scripts/tutorial.ko.ipynb",
 }
 """The notebook of each page that is one."""
+CONTEXT = "Examples need `import heedmap as hm` and a pipeline, such as `pipe = hm.load()`."
+"""What a section of the guide needs where it stands by itself."""
 
 
 def write_pages(folder: Path, *, quick: bool) -> None:
@@ -53,6 +55,9 @@ def write_pages(folder: Path, *, quick: bool) -> None:
         text = examples.notebook_page(ROOT / path, folder / images, link, run=not quick)
         site.add_text(page, path, text)
     for page, text in site.pages.items():
+        if page.startswith("guide/"):
+            title, rest = text.split("\n", 1)
+            text = f"{title}\n\n{CONTEXT}\n{rest}"
         path = folder / page
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
