@@ -457,6 +457,7 @@ class PipelineArguments(TypedDict, total=False):
     negative_crops_coords_top_left: tuple[int, int]
     aesthetic_score: float
     negative_aesthetic_score: float
+    image: Any
 
 
 class RecordingKeywords(PipelineArguments, total=False):
@@ -484,7 +485,6 @@ class GuidedKeywords(RecordingKeywords, total=False):
 
     guidance: float | None
     negative: str | None
-    image: Any
 
 
 class GenerateKeywords(GuidedKeywords, LocateKeywords, total=False):

@@ -76,7 +76,7 @@ BAD = [
     {"prompt": "a red house"},
     {**EDIT, "target": "a red house"},
     {**EDIT, "only": "tree->house"},
-    {"task": "locate", "image": "missing.png", "prompt": "a house", "seed": 7},
+    {"task": "locate", "picture": "missing.png", "prompt": "a house", "seed": 7},
     7,
 ]
 

@@ -99,7 +99,7 @@ def test_a_row_of_an_edit_has_its_change(undisturbed):
 def test_a_picture_is_located_beside_its_manifest(desk):
     (desk / "set").mkdir()
     Image.new("RGB", (64, 64), "red").save("set/photo.png")
-    row = {"task": "locate", "image": "photo.png", "prompt": "a red house", "seed": 1, "steps": 2}
+    row = {"task": "locate", "picture": "photo.png", "prompt": "a red house", "seed": 1, "steps": 2}
     Path("set/jobs.jsonl").write_text(json.dumps(row))
     assert run("set/jobs.jsonl").done == 1
     found = hm.Run.load(Path("out") / table().folder[0])

@@ -82,7 +82,7 @@ GRID_READERS = {
     "target": each_line(str),
     **dict.fromkeys(("cross_replace", "self_replace"), parsing.parse_windows),
 }
-REQUIRED = {"prompt", "source", "image", "name", "word", "at"}
+REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
 HELP = {
     **{name: one.metadata["help"] for name, one in OPTIONS.items()},
     "seed": "Seed of the noise. Default: random.",
@@ -265,7 +265,7 @@ class App:
             seed, _ = form.row("seed", "steps")
             only = form.field("only")
             with gr.Accordion("Your own image", open=False):
-                form.add("image", _upload())
+                form.add("picture", _upload())
             with gr.Accordion("More", open=False):
                 form.more(self._axes, *EDITING)
             gr.Examples(EDITS, [source, target, only, seed])
@@ -286,7 +286,7 @@ class App:
 
     def _locate(self, _: Any) -> None:
         with self._form("locate", self._draw(hm.locate, preview=False)) as form:
-            form.add("image", _upload())
+            form.add("picture", _upload())
             form.field("prompt", info="The words to find.")
             form.buttons("Locate")
             with gr.Row():

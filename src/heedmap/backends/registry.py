@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 import torch
+from diffusers import ZImageControlNetModel
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
@@ -34,7 +35,7 @@ from heedmap.backends import (
     unet,
     zimage,
 )
-from heedmap.backends.base import Family, parameters
+from heedmap.backends.base import Family, modules_of, parameters
 from heedmap.backends.modular import is_modular
 from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, join_words, quoted
@@ -220,6 +221,17 @@ def _check_layers(family: Family, layers: Mapping[str, Attention]) -> None:
 def self_attention_layers(pipe: Any) -> dict[str, Attention]:
     """Return the layers of the image's attention to itself, by dotted path."""
     return family_of(pipe).image_layers()
+
+
+def control_reads_text(pipe: Any) -> bool:
+    """Return whether a pipeline has a ControlNet with attention of its own to the text."""
+    net = modules_of(pipe).get("controlnet")
+    # Z-Image's attends to text and image in one sequence.
+    return isinstance(net, ZImageControlNetModel) or any(
+        getattr(layer, "is_cross_attention", False)
+        or getattr(layer, "added_kv_proj_dim", None)
+        for layer in (() if net is None else net.modules())
+    )
 
 
 # --- the size of its images ---

@@ -513,15 +513,17 @@ def numbers_of(
     SelectionError if there are none.
     """
     numbers: list[int] = []
+    text = quoted(wanted)
     with suppress(IndexError, TypeError, ValueError):
-        is_slice = hasattr(wanted, "indices")
-        index: Any = wanted if is_slice else np.asarray(wanted)
+        index = np.asarray(wanted)
+        if hasattr(wanted, "indices"):  # a slice
+            index = wanted
+            text = f"{wanted.start}:{wanted.stop}".replace("None", "")
         numbers = np.unique(np.arange(total)[index]).tolist()
     selected = tuple(number for number in numbers if number in among)
     if not selected:
         raise SelectionError(
-            f"there is no {noun} {quoted(wanted)}: expected whole numbers from {among[0]} to "
-            f"{among[-1]}"
+            f"there is no {noun} {text}: expected whole numbers from {among[0]} to {among[-1]}"
         )
     return selected
 

@@ -642,10 +642,9 @@ class Trace:
         recorder = Recorder(call, self._spec, hooks.layers, hooks.self_layers)
         of_call: list[Observer] = [recorder]
         check_memory_limit([*self._recorders, recorder], self._spec)
-        has_control = getattr(self._pipe, "controlnet", None) is not None
-        if has_control and (self._edits or self._rules):
+        if (self._edits or self._rules) and registry.control_reads_text(self._pipe):
             warn(
-                "the ControlNet may read the whole prompt by attention of its own, where edits and "
+                "the ControlNet reads the whole prompt by attention of its own, where edits and "
                 "weights do not act: give it less part in the image by a smaller "
                 "controlnet_conditioning_scale, or leave a word out of the prompt"
             )

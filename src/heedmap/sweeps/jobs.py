@@ -201,8 +201,8 @@ def _job(
         _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS,
     )
     check_int("the seed", arguments.get("seed"), least=0, most=MAX_WHOLE)
-    if "image" in arguments:
-        arguments["image"] = str(root / str(arguments["image"]))
+    for name in {"picture", "image"} & arguments.keys():
+        arguments[name] = str(root / str(arguments[name]))
     shared = {name: arguments[name] for name in arguments.keys() - {"prompt", "seed"}}
     job = Job(
         hashlib.sha256(identity.encode()).hexdigest()[:16],
@@ -232,7 +232,7 @@ def _check(job: Job, pipe: Any) -> None:
         return
     prompt = check_prompt(rest.pop("prompt"))
     if job.task == "locate":
-        image = open_image(rest.pop("image"))
+        image = open_image(rest.pop("picture"))
         options, _ = resolve_location(pipe, image, prompt, seed, rest)
     else:
         options = _generate_options(job.model, job.shape)
