@@ -270,6 +270,31 @@ class AttentionEvent:
         attention = self._row(row, some, joint=True, values=False)
         return attention.probabilities(heads=heads)
 
+    def word_map(
+        self,
+        row: int,
+        tokens: Sequence[int],
+        heads: slice = slice(None),
+    ) -> Tensor:
+        """Return where the image reads some tokens: the sum of their probabilities.
+
+        It is without edits, the mean over heads, and keeps the graph of Q and K. No tensor holds
+        the attention of all positions to all keys.
+
+        Args:
+            row: a row of the batch.
+            tokens: positions on the K axis, as `TokenTable.find` returns them.
+            heads: heads of the layer.
+
+        Returns:
+            (h, w), float32.
+        """
+        attention = self.row(row, values=False)
+        if attention.log_sum is None:
+            attention = replace(attention, log_sum=attention.log_sums())
+        p = attention.probabilities(tokens, heads)
+        return p.sum(dim=-1).mean(dim=0).reshape(self.site.grid)
+
 
 def numbers(mask: Tensor) -> Tensor:
     """Return a mask (H, Q, N) as numbers to add to scores, float32.
