@@ -74,7 +74,7 @@ def test_the_gradient_of_a_map_is_that_of_finite_differences(family, load):
     row = [one.branch for one in events[0].layout.rows].index("conditional")
     random = torch.Generator().manual_seed(1)
     weights = {event.layer: torch.randn(event.site.grid, generator=random) for event in events}
-    maps = {event.layer: event.word_map(row, tokens) for event in events}
+    maps = {event.layer: event.token_maps(row, tokens).sum(0) for event in events}
     loss = sum((weights[layer] * one).sum() for layer, one in maps.items())
     (gradient,) = torch.autograd.grad(loss, inputs[latents])
     gradient = gradient.double()

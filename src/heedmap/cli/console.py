@@ -31,7 +31,7 @@ from heedmap.parsing import READERS, parse_word
 EMBEDDED = "the embedded model, offline"
 SAVED = "the run's own model"
 OUTPUT = "a new one in outputs/"
-RESERVED = {"pipe", "progress", "preview", "edits", "picture", "arguments"}
+RESERVED = {"pipe", "progress", "preview", "edits", "guide", "picture", "arguments"}
 """Arguments of Python's functions that `--set` does not take, besides a command's own options."""
 OUTPUTS = f"{OUTPUT}. With several results, each gets a subfolder"
 

@@ -23,6 +23,10 @@ from heedmap.options import LOCATE_STEPS, GenerateOptions
 from heedmap.parsing import parse_box
 
 _CONFINE = "Keep a word inside a box, in pixels. May be repeated."
+_EXCITE = "Guide the image until a word is read strongly somewhere. May be repeated."
+_INSIDE = (
+    "Guide the image until a word is read inside a box, in pixels. May be repeated."
+)
 
 
 @command(GenerateOptions, model=EMBEDDED, out=OUTPUTS)
@@ -37,6 +41,12 @@ def generate(
     confine: Annotated[
         list[Any] | None, parsed(parse_box, "WORD=L,T,R,B", _CONFINE)
     ] = None,
+    excite: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help=_EXCITE)
+    ] = None,
+    inside: Annotated[
+        list[Any] | None, parsed(parse_box, "WORD=L,T,R,B", _INSIDE)
+    ] = None,
     **options: Any,
 ) -> None:
     """Generate an image of PROMPT and show where the model read each word.
@@ -47,11 +57,20 @@ def generate(
 
     check_inputs(prompt, **options)
     edits = [hm.Confine(word, box) for word, box in confine or ()]
+    guide: list[Any] = [hm.Excite(word) for word in excite or ()]
+    guide += [hm.Inside(word, box) for word, box in inside or ()]
     place = task.place(several=count > 1)
     runs: dict[Path, hm.Run] = {}
     pipe = task.load()
     for _ in range(count):
-        run = hm.generate(pipe, prompt, seed=seed, edits=edits, **options)
+        run = hm.generate(
+            pipe,
+            prompt,
+            seed=seed,
+            edits=edits,
+            guide=guide,
+            **options,
+        )
         seed = run.settings.seed
         runs[place.put(run.save, result_name(run))] = run
         seed += 1

@@ -270,16 +270,16 @@ class AttentionEvent:
         attention = self._row(row, some, joint=True, values=False)
         return attention.probabilities(heads=heads)
 
-    def word_map(
+    def token_maps(
         self,
         row: int,
         tokens: Sequence[int],
         heads: slice = slice(None),
     ) -> Tensor:
-        """Return where the image reads some tokens: the sum of their probabilities.
+        """Return where the image reads some tokens: their probabilities, the mean over heads.
 
-        It is without edits, the mean over heads, and keeps the graph of Q and K. No tensor holds
-        the attention of all positions to all keys.
+        They are without edits, and keep the graph of Q and K. No tensor holds the attention of all
+        positions to all keys. The map of a word is the sum of those of its tokens.
 
         Args:
             row: a row of the batch.
@@ -287,13 +287,13 @@ class AttentionEvent:
             heads: heads of the layer.
 
         Returns:
-            (h, w), float32.
+            (K', h, w), float32.
         """
         attention = self.row(row, values=False)
         if attention.log_sum is None:
             attention = replace(attention, log_sum=attention.log_sums())
         p = attention.probabilities(tokens, heads)
-        return p.sum(dim=-1).mean(dim=0).reshape(self.site.grid)
+        return p.mean(dim=0).mT.reshape(-1, *self.site.grid)
 
 
 def numbers(mask: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from heedmap.backends import loading
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.registry import DIFFUSERS_NAMES, check_names
 from heedmap.errors import ArgumentError, join_words, plural
+from heedmap.io.guides import SavedLoss
 from heedmap.io.places import check_places
 from heedmap.io.schemas import Settings
 from heedmap.io.word_edits import SavedRule
@@ -33,9 +34,11 @@ from heedmap.pipelines import editing
 from heedmap.pipelines.arguments import argument, argument_note, description
 from heedmap.pipelines.edit_runs import EditSource, run_edits
 from heedmap.pipelines.generation import Progress, generate_batch
+from heedmap.pipelines.guiding import saved_guides, with_defaults
 from heedmap.pipelines.input_images import run_location
 from heedmap.pipelines.settings import saved_schedulers, settings_diff
 from heedmap.recording.edits import Edit, saved_edits
+from heedmap.recording.guidance import AnyGuide
 from heedmap.recording.probing import Probe
 from heedmap.results.edits import EditResult
 from heedmap.results.grids import Grid, load_result
@@ -146,6 +149,7 @@ class SavedCall:
     prompt: str
     seed: int
     edits: tuple[Edit, ...]
+    guide: tuple[AnyGuide, ...]
     options: GenerateOptions
     place: tuple[int, int]
 
@@ -153,7 +157,8 @@ class SavedCall:
 def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> SavedCall:
     """Return the call that generates a saved run.
 
-    `extra` has the arguments that a file cannot hold: those of the pipeline by name, and `edits`.
+    `extra` has the arguments that a file cannot hold: those of the pipeline by name, `edits`
+    and `guide`.
     An argument that is missing, or differs from that of the run, is an ArgumentError.
     """
     extra = dict(extra)
@@ -164,6 +169,13 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
             f"the edits of this run are {', '.join(map(str, settings.edits)) or 'none'}: pass the "
             "same if one is a rule, as in hm.repeat(pipe, run, edits=[…])"
         )
+    guide = tuple(extra.pop("guide", settings.guide))
+    is_saved = not any(isinstance(one, SavedLoss) for one in guide)
+    if not is_saved or saved_guides(with_defaults(pipe, guide)) != settings.guide:
+        raise ArgumentError(
+            f"the guides of this run are {', '.join(map(str, settings.guide)) or 'none'}: pass the "
+            "same if one is a loss of your own, as in hm.repeat(pipe, run, guide=[…])"
+        )
     values = {one.name: getattr(settings, one.name) for one in fields(GenerateOptions)}
     values["arguments"] = _arguments(pipe, settings, extra)
     for name in settings.defaults:  # the pipeline chooses it again
@@ -172,7 +184,14 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
         values["size"] = None
     place = settings.batch_place or (0, 1)
     options = GenerateOptions(**values)
-    return SavedCall(settings.prompt, settings.seed, edits, options, place)
+    return SavedCall(
+        settings.prompt,
+        settings.seed,
+        edits,
+        cast(Any, guide),
+        options=options,
+        place=place,
+    )
 
 
 def _arguments(
@@ -228,7 +247,8 @@ def repeat(
         budget: record the budget of attention, or do not. Default: as in the run.
         progress: called after every step with the number of steps done and of all steps.
         arguments: values that a file cannot hold, by name: images, tensors and functions that were
-            passed to the pipeline, and `edits` if one was a rule of your own. An image or tensor is
+            passed to the pipeline, `edits` if one was a rule of your own, and `guide` if one was a
+            loss. An image or tensor is
             compared with the SHA-256 of the original, a function with its name.
 
     Returns:
@@ -354,6 +374,7 @@ def generate_call(
         [call.seed] * size,
         call.options,
         edits=call.edits,
+        guide=call.guide,
         progress=progress,
         probe=probe,
         maps=None if maps is None else [maps] * size,

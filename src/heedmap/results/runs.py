@@ -26,6 +26,7 @@ from heedmap.figures.overlays import (
 )
 from heedmap.io import reading
 from heedmap.io.schemas import (
+    GuideReport,
     ResultFile,
     Settings,
     SideLength,
@@ -85,6 +86,7 @@ class RunFile(ResultFile, frozen=True):
 
     settings: Settings
     steps: StepsFile | None = None
+    guide: GuideReport | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +140,8 @@ class Run(Result):
             `settings.places`: `run.places[0].overlay()`; None without places.
         text_attention: the attention of the prompt's tokens to each other (`.values`, `.figure()`);
             None without `reads`.
+        guide_report: the losses of the guides at each step, before and after the latents were
+            changed, and the number of further passes; None without guides.
     """
 
     image: Image.Image
@@ -151,6 +155,7 @@ class Run(Result):
     attention_budget: Budget | None = None
     places: HeatMaps | None = None
     text_attention: TextAttention | None = None
+    guide_report: GuideReport | None = None
 
     @property
     def budget(self) -> Budget:
@@ -336,7 +341,11 @@ class Run(Result):
             if overlays:
                 parts[f"{name}-sheet.png"] = reference.maps.sheet()
         count = steps and StepsFile(len(steps.frames), steps.size, steps.shows)
-        values = {"settings": settings, "steps": count}
+        values = {
+            "settings": settings,
+            "steps": count,
+            "guide": self.guide_report,
+        }
         return parts | json_part(
             "run.json",
             RunFile,
@@ -403,6 +412,7 @@ class Run(Result):
             budget,
             maps_of(_PLACES),
             None if text is None else TextAttention(text.recording),
+            file.guide,
         )
 
 
@@ -544,6 +554,7 @@ def setting_texts(run: Run) -> dict[str, str]:
         "negative": f"negative: {negative}" if negative else "no negative prompt",
         "edit": f"edited from “{edit.source}”" if edit else "",
         "edits": ", ".join(map(str, settings.edits)) or "no edits",
+        "guide": ", ".join(map(str, settings.guide)) or "no guide",
         "seed": f"seed {settings.seed}",
         "steps": plural(settings.steps, "step") if settings.steps else "",
         "guidance": "" if guidance is None else f"guidance {guidance:g}",
