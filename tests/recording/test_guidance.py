@@ -102,9 +102,9 @@ def test_a_loss_of_the_users_own_gets_maps_with_their_graph(model):
 
     def loss(maps, step):
         house = maps["house"]
-        every = torch.stack([maps.select(layer.name)["house"].mean() for layer in layers])
+        for layer in layers:
+            assert maps.select(layer.name)["house"].shape == layer.grid
         seen.append((step, house.shape, house.requires_grad))
-        assert float(house.mean().detach()) == pytest.approx(float(every.mean().detach()), rel=1e-3)
         return 1 - house.sum()
 
     layers = generate(model, []).maps.layers
@@ -115,8 +115,6 @@ def test_a_loss_of_the_users_own_gets_maps_with_their_graph(model):
     assert run.settings.guide[0].name == "loss"
     with pytest.raises(ArgumentError, match="loss"):
         generate(model, [lambda maps, step: maps["house"]])
-    with pytest.raises(ArgumentError, match="loss"):
-        generate(model, [lambda maps: 0])
 
 
 def test_the_maps_are_those_that_are_recorded(model):

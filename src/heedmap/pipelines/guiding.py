@@ -17,9 +17,9 @@ from heedmap.mathematics.rules import rule_name
 from heedmap.options import GenerateOptions
 from heedmap.recording.guidance import AnyGuide, LatentGuide
 
-DEFAULTS = Guide(step_size=0.05, iterations=2, target=0.1, end=0.5)
+DEFAULTS = Guide(step_size=0.03, iterations=2, target=0.2, end=0.5)
 """The default options of guides of UNets, chosen on the embedded model."""
-JOINT_DEFAULTS = Guide(step_size=0.05, iterations=2, target=0.1, end=0.5)
+JOINT_DEFAULTS = Guide(step_size=0.02, iterations=2, target=0.2, end=0.5)
 """The same where text and image share one softmax."""
 _CORRECTORS = ("UniPCMultistepScheduler", "SASolverScheduler")
 """Schedulers that go on from the latents of the step before, not from those they are given."""
