@@ -218,6 +218,22 @@ def test_gradient_checkpointing_gives_the_same_image(model):
     assert np.abs(np.asarray(run.image, int) - np.asarray(again.image, int)).max() <= 1
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_model_in_half_precision_is_guided(dtype):
+    pipe = random_pipeline().to(dtype)
+    content = generate(pipe, [hm.Excite("house", target=1.0)]).guide_report
+    report = generate(pipe, [hm.Excite("house", **(SURE | {"iterations": 1}))]).guide_report
+    assert report.after[0][0] < content.after[0][0]
+
+
+def test_an_ablation_leaves_out_the_guides_of_the_word(model):
+    guide = [hm.Excite("red"), hm.Excite("house")]
+    run = generate(model, guide, steps=2)
+    ablation = hm.ablate(model, run, "red")
+    kept = {way: one.settings.guide for way, one in ablation.without.items()}
+    assert kept == {"attention": run.settings.guide, "prompt": run.settings.guide[1:]}
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -50,13 +50,8 @@ class Guide(Struct, frozen=True, kw_only=True):
         """The words or phrases of the prompt."""
         return ()
 
-    @property
-    def name(self) -> str:
-        """What it wishes, in a few words."""
-        return ""
-
     def __str__(self) -> str:
-        parts = [self.name]
+        parts = [""]
         for option in Guide.__struct_fields__:
             value = getattr(self, option)
             if value is not None:
@@ -87,10 +82,8 @@ class Excite(Guide, frozen=True, tag_field="kind", tag="excite"):
         """The word."""
         return (self.word,)
 
-    @property
-    def name(self) -> str:
-        """What it wishes, in a few words."""
-        return f"“{self.word}” excited"
+    def __str__(self) -> str:
+        return f"“{self.word}” excited{Guide.__str__(self)}"
 
 
 class Inside(Guide, frozen=True, tag_field="kind", tag="inside"):
@@ -120,13 +113,11 @@ class Inside(Guide, frozen=True, tag_field="kind", tag="inside"):
         """The word."""
         return (self.word,)
 
-    @property
-    def name(self) -> str:
-        """What it wishes, in a few words."""
+    def __str__(self) -> str:
         place = "a mask"
         if isinstance(self.where, tuple):
             place = ", ".join(map(format_number, self.where))
-        return f"“{self.word}” inside of {place}"
+        return f"“{self.word}” inside of {place}{Guide.__str__(self)}"
 
 
 class Pair(Guide, frozen=True):
@@ -154,10 +145,8 @@ class Bind(Pair, frozen=True, tag_field="kind", tag="bind"):
         second: another one.
     """
 
-    @property
-    def name(self) -> str:
-        """What it wishes, in a few words."""
-        return f"“{self.first}” bound to “{self.second}”"
+    def __str__(self) -> str:
+        return f"“{self.first}” bound to “{self.second}”{Guide.__str__(self)}"
 
 
 class Separate(Pair, frozen=True, tag_field="kind", tag="separate"):
@@ -173,10 +162,8 @@ class Separate(Pair, frozen=True, tag_field="kind", tag="separate"):
         second: another one.
     """
 
-    @property
-    def name(self) -> str:
-        """What it wishes, in a few words."""
-        return f"“{self.first}” apart from “{self.second}”"
+    def __str__(self) -> str:
+        return f"“{self.first}” apart from “{self.second}”{Guide.__str__(self)}"
 
 
 class SavedLoss(Struct, frozen=True, tag_field="kind", tag="loss"):

@@ -48,8 +48,9 @@ def ablate(
       stay, so rows no longer sum to 1, as with `Reweight(word, 0)`. Later tokens have still read
       the word.
     - "prompt": the word and the spaces before it are removed from the prompt, so "a red house, at
-      night" without "house" is "a red , at night". Edits that name the word are left out; rules of
-      your own and a second prompt (of SDXL) stay. All other tokens change, too.
+      night" without "house" is "a red , at night". Edits and guides that name the word are left
+      out; rules and losses of your own and a second prompt (of SDXL) stay. All other tokens
+      change, too.
 
     The run itself is generated again first. If it differs from the saved one, a warning says so,
     and the ablation holds the new one.
@@ -84,7 +85,17 @@ def ablate(
     removal = Reweight(name, 0.0, layers=layers, heads=heads, steps=steps)
     table = saved.maps.tokens
     edits = [_without(table, name, edit) for edit in call.edits]
-    without = replace(call, prompt=prompt, edits=tuple(filter(None, edits)))
+    guide = [
+        one
+        for one in call.guide
+        if all(table.name_without(w, name) == w for w in getattr(one, "words", ()))
+    ]
+    without = replace(
+        call,
+        prompt=prompt,
+        edits=tuple(filter(None, edits)),
+        guide=tuple(guide),
+    )
     # A selection of nothing is refused before an image is generated.
     calls = [replace(call, edits=(*call.edits, removal)), call, without]
     attention, again, other = _variants(pipe, saved, call, calls, progress)

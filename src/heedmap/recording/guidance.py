@@ -27,6 +27,8 @@ from heedmap.options import Part
 from heedmap.recording.calls import Call
 from heedmap.text.words import TokenTable
 
+_FACTOR = 2**10
+"""The factor of a loss while its gradient is computed, which half precision would make 0."""
 _ROUNDING = 0.02
 """The relative error of latents in half precision."""
 
@@ -249,7 +251,7 @@ class LatentGuide:
     def _gradient(self, loss: Tensor, latents: Tensor) -> Tensor:
         """Return the gradient of a loss by the latents; ModelError if there is none."""
         try:
-            return torch.autograd.grad(loss, latents)[0]
+            return torch.autograd.grad(loss * _FACTOR, latents)[0] / _FACTOR
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
@@ -260,8 +262,8 @@ class LatentGuide:
             ) from error
 
     def observe(self, event: AttentionEvent) -> None:
-        """Keep the event of a layer until the pass is over."""
-        self._events.append(event)
+        """Keep the queries and keys of a layer until the pass is over."""
+        self._events.append(replace(event, value=None, output=None))
 
     def _losses_now(self, first_row: int) -> Tensor:
         """Return the losses (G, B) of the pass that was observed."""
