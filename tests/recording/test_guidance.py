@@ -207,6 +207,21 @@ def test_edits_act_in_the_passes_of_a_guide(model):
     assert not same_pixels(run.image, generate(model, [], edits=edits).image)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_compiled_model_is_guided_and_explained_as_it_was_before():
+    pipe = random_pipeline()
+    guide = [hm.Excite("house", **SURE)]
+    expected = generate(pipe, guide)
+    pipe.unet = torch.compile(pipe.unet)
+    with pytest.warns(hm.HeedmapWarning, match="compiled"):
+        run = generate(pipe, guide)
+    assert same_pixels(run.image, expected.image)
+    assert run.guide_report == expected.guide_report
+    with pytest.warns(hm.HeedmapWarning, match="compiled"):
+        explained = hm.explain(pipe, run, "house", at=(20, 20))
+    assert explained.report.word == "house" and not explained.report.settings_diff
+
+
 def test_gradient_checkpointing_gives_the_same_image(model):
     guide = [hm.Separate("red", "house", **SURE)]
     run = generate(model, guide)
