@@ -80,7 +80,7 @@ def test_the_outline_follows_the_edge_of_the_mask(load_page: Any, run: Any, run_
 
 def test_combinations_that_were_not_kept_are_disabled(load_page: Any):
     small_run = small("a red house next to a blue tree", frozenset({"layer", "step", "head"}))
-    opened = load_page(pages.run_page(small_run, limit=328_000))
+    opened = load_page(pages.run_page(small_run, limit=540_000))
     head = opened.page.get_by_label("Head", exact=True)
     disabled = "e => [...e.options].filter((one) => one.disabled).length"
     assert head.evaluate(disabled) == 0

@@ -37,7 +37,7 @@ def test_buttons_move_the_steps_and_play_them(load_page: Any, run_page: str):
 def test_ranges_of_merged_steps_begin_and_end_with_whole_windows(load_page: Any):
     keep = frozenset({"layer", "step"})
     run = stable_diffusion("a red house", keep=keep, steps=12, side=16, heads=1)
-    opened = load_page(pages.run_page(run, limit=285_000))
+    opened = load_page(pages.run_page(run, limit=400_000))
     opened.word("house").click()
     opened.choose_steps(2, 5)
     assert opened.steps() == "steps 4–9 of 0–11"

@@ -5,7 +5,7 @@ import pytest
 from making import same_pixels
 from PIL import Image
 
-from heedmap.figures.overlays import StepPictures, mosaic_size, of_mosaic, tiles
+from heedmap.figures.overlays import StepPictures, mosaic_size, of_mosaic
 
 
 def frame(number: int, size: tuple[int, int] = (5, 3)) -> Image.Image:
@@ -17,9 +17,10 @@ def frame(number: int, size: tuple[int, int] = (5, 3)) -> Image.Image:
 def test_step_images_are_read_back_from_their_mosaic(count: int):
     steps = StepPictures(tuple(map(frame, range(count))), "prediction")
     sheet = steps.mosaic()
-    across, down = tiles(count)
+    across, down = sheet.width // 5, sheet.height // 3
     assert across * down >= count > across * (down - 1)
     assert sheet.size == mosaic_size(count, (5, 3)) == (across * 5, down * 3)
+    assert 0 <= across - down <= 1
     assert same_pixels(sheet.crop((0, 0, 5, 3)), frame(0))
     back = of_mosaic(sheet, count, (5, 3), "latents")
     assert back.shows == "latents" and back.size == (5, 3)

@@ -20,7 +20,7 @@ def test_a_figure_is_returned_with_its_overlays(size, scale):
     for image, heat, panel in zip(images, maps.values(), panels[1:], strict=True):
         assert same_pixels(image, heat.overlay(scale=scale)) and shows(panel.picture, image)
     assert figure.get_suptitle() == "a title"
-    assert same_pixels(figure, maps.sheet(title="a title", scale=scale))
+    assert same_pixels(figure, maps.figure(title="a title", scale=scale))
 
 
 @pytest.mark.parametrize("scale", ["shared", "word", "raw"])

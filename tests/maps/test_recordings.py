@@ -100,7 +100,6 @@ def check_refused(path: Path) -> None:
         lambda a: a["keep"].append("colour"),
         lambda a: a["layers"][0].update(grid=[9, 9]),
         lambda a: a.update(latent=[2**40, 1]),
-        lambda a: a.update(refined=[4, 16]),
     ],
 )
 def test_inconsistent_descriptions_are_refused(path: Path, change):

@@ -146,14 +146,10 @@ def test_other_phrases_are_refused(phrases, error):
         maps_of_phrases().segment(phrases)
 
 
-def test_segments_need_a_phrase_refined_maps_and_the_runs_image():
+def test_segments_need_a_phrase_and_refined_maps():
     maps = maps_of_phrases()
     with pytest.raises(ArgumentError, match="threshold"):
         maps.segment(threshold=1.5)
-    with pytest.raises(ArgumentError, match="image"):
-        maps.segment(image=Image.new("RGB", (127, 128)))
-    with pytest.raises(ArgumentError, match="image"):
-        maps["house"].mask(image=Image.new("RGB", (127, 128)))
     with pytest.raises(SelectionError):
         HeatMaps(recording(PROMPT)).segment()
     with pytest.raises(UnknownWordError):

@@ -37,17 +37,15 @@ def unpack(packed: dict[str, Any], table: dict[str, Any]) -> list[np.ndarray]:
     ranges = np.frombuffer(raw, "<f4", 2 * sum(counts))
     ranges = ranges.reshape(-1, 2)
     offset = ranges.nbytes
-    top = 2 ** table["bits"]
     planes = []
     for layer, own, count in zip(packed["layers"], heads, counts, strict=True):
         positions = layer["grid"][0] * layer["grid"][1]
         size = count * positions
         steps = np.frombuffer(raw, np.uint8, size, offset).astype(np.int64)
-        if table["bits"] == 16:
-            steps = steps * 256 + np.frombuffer(raw, np.uint8, size, offset + size)
-        offset += size * table["bits"] // 8
+        steps = steps * 256 + np.frombuffer(raw, np.uint8, size, offset + size)
+        offset += size * 2
         whole = steps.reshape(count, positions)
-        whole = whole.cumsum(axis=1) % top
+        whole = whole.cumsum(axis=1) % 65536
         low, unit = ranges[:count].T
         ranges = ranges[count:]
         values = low[:, None] + unit[:, None] * whole
@@ -56,11 +54,9 @@ def unpack(packed: dict[str, Any], table: dict[str, Any]) -> list[np.ndarray]:
     return planes
 
 
-def assert_within_rounding(
-    values: np.ndarray, exact: np.ndarray, bits: int, slack: float = 1e-8
-) -> None:
-    """Each plane is within 1/131070 (16 bits) or 1/510 (8 bits) of its own range."""
-    allowed = np.ptp(exact, axis=-1, keepdims=True) / (2 * (2**bits - 1))
+def assert_within_rounding(values: np.ndarray, exact: np.ndarray, slack: float) -> None:
+    """Each plane is within 1/131070 of its own range."""
+    allowed = np.ptp(exact, axis=-1, keepdims=True) / 131070
     assert (np.abs(values - exact) <= allowed * 1.001 + slack).all()
 
 
@@ -76,7 +72,7 @@ def test_each_window_of_a_table_is_the_mean_of_its_steps(axes: set):
         packed = pack(recording, budget)
         assert packed["tables"][0]["windows"] == [[0, 4]] and not packed["tables"][0]["heads"]
         for table in packed["tables"]:
-            kinds.add((table["bits"], table["heads"], len(table["windows"])))
+            kinds.add((table["heads"], len(table["windows"])))
             assert table["windows"][0][0] == 0 and table["windows"][-1][1] == 4
             planes = unpack(packed, table)
             for array, windows in zip(in_page_order(recording), planes, strict=True):
@@ -86,9 +82,9 @@ def test_each_window_of_a_table_is_the_mean_of_its_steps(axes: set):
                     if not table["heads"]:
                         exact = exact.mean(axis=0, keepdims=True)
                     exact = exact.transpose(0, 2, 1)
-                    assert_within_rounding(window, exact, table["bits"], slack=1e-7)
+                    assert_within_rounding(window, exact, slack=1e-7)
     if axes == ALL:
-        assert {(16, True, 4), (8, True, 4), (16, False, 1)} <= kinds
+        assert {(True, 4), (True, 1), (False, 4), (False, 1)} <= kinds
 
 
 def test_a_plane_that_is_constant_up_to_rounding_becomes_constant():

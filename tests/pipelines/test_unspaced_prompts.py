@@ -21,7 +21,7 @@ def run(random_model) -> hm.Run:
 def test_a_map_is_the_sum_of_the_tokens_of_its_characters(run):
     tokens = [run.maps.token(position).values for position in range(10, 13)]
     assert np.allclose(run.maps["猫"].values, sum(tokens), atol=1e-6)
-    assert run.maps.keys() == (*CAT,) == run.maps.segment().names
+    assert tuple(run.maps) == (*CAT,) == run.maps.segment().names
     assert run.maps.segment(["小猫", "草地"]).names == ("小猫", "草地")
 
 

@@ -57,13 +57,6 @@ def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:
     return rgb.resize((rgb.width * times, rgb.height * times), Image.Resampling.LANCZOS)
 
 
-def shrunk(image: Image.Image, side: int) -> Image.Image:
-    """Return an image with at most `side` pixels on its long side."""
-    small = image.copy()
-    small.thumbnail((side, side))
-    return small
-
-
 def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:
     """Resize a finite map bilinearly: (h, w) -> (H, W) float32, for `size` = (W, H).
 
@@ -71,7 +64,7 @@ def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:
     the greatest value; a constant map stays the same to the bit. A map that shrinks is averaged
     over the area of each pixel.
     """
-    cells = _map(values)
+    cells = np.ascontiguousarray(values, dtype=np.float32)
     resized = Image.fromarray(cells).resize(size, Image.Resampling.BILINEAR)
     return np.clip(np.asarray(resized, dtype=np.float32), cells.min(), cells.max())
 
@@ -80,7 +73,7 @@ def colour(values: ArrayLike, colormap: str = COLORMAP) -> NDArray[np.uint8]:
     """Return the colour of each value: (h, w) in [0, 1] -> (h, w, 3) uint8, by `COLORMAPS`."""
     from matplotlib import colormaps
 
-    levels = np.rint(_map(values) * 255).astype(np.uint8)
+    levels = np.rint(np.asarray(values) * 255).astype(np.uint8)
     return colormaps[colormap](levels, bytes=True)[..., :3]
 
 
@@ -186,15 +179,6 @@ def _scaled(
     return np.clip((spread - low) / (high - low), 0, 1)
 
 
-def _map(values: ArrayLike) -> NDArray[np.float32]:
-    cells = np.ascontiguousarray(values, dtype=np.float32)
-    if cells.ndim != 2 or cells.size == 0 or not np.isfinite(cells).all():
-        raise ArgumentError(
-            f"the map is {quoted(values)}: expected an array (h, w) of numbers"
-        )
-    return cells
-
-
 # --- images of steps, and animations --------------------------------------------------------------
 
 
@@ -221,19 +205,14 @@ class StepPictures:
         """Return all of them as one image, row by row (`mosaic_size`)."""
         sheet = Image.new("RGB", mosaic_size(len(self.frames), self.size))
         for number, frame in enumerate(self.frames):
-            sheet.paste(frame, _cell(number, len(self.frames), self.size))
+            sheet.paste(frame, _cell(number, sheet, self.size))
         return sheet
 
 
-def tiles(count: int) -> tuple[int, int]:
-    """Return the columns and rows of a mosaic of `count` images."""
-    columns = math.ceil(math.sqrt(count))
-    return columns, math.ceil(count / columns)
-
-
 def mosaic_size(count: int, size: tuple[int, int]) -> tuple[int, int]:
-    """Return (W, H) of a mosaic of `count` images of a size."""
-    columns, rows = tiles(count)
+    """Return (W, H) of a mosaic of `count` images of a size, as many in a row as in a column."""
+    columns = math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
     return columns * size[0], rows * size[1]
 
 
@@ -244,15 +223,18 @@ def of_mosaic(
     shows: StepSource,
 ) -> StepPictures:
     """Cut a mosaic into its images (`StepPictures.mosaic`)."""
-    frames = (sheet.crop(_cell(number, count, size)) for number in range(count))
+    frames = (sheet.crop(_cell(number, sheet, size)) for number in range(count))
     return StepPictures(tuple(frames), shows)
 
 
-def _cell(number: int, count: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return the box of an image in a mosaic of `count` images of a size."""
-    columns, _ = tiles(count)
+def _cell(
+    number: int,
+    sheet: Image.Image,
+    size: tuple[int, int],
+) -> tuple[int, int, int, int]:
+    """Return the box of an image in a mosaic of images of a size."""
     width, height = size
-    row, column = divmod(number, columns)
+    row, column = divmod(number, sheet.width // width)
     x = column * width
     y = row * height
     return x, y, x + width, y + height

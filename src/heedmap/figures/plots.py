@@ -17,35 +17,27 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
 from heedmap.errors import ArgumentError, format_number
-from heedmap.figures.overlays import heat, overlay, to_rgb
+from heedmap.figures.overlays import COLORMAP, HUES, heat, overlay, to_rgb
 from heedmap.io.writing import png
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MAX_WIDTH = 1200
 MAX_HEIGHT = 850
 """Points of a figure, unless it has many columns or rows."""
 # captions, notes, outlines
-_INK = "#1d1d1f"
 _SOFT = "#636368"
 _RULE = "#cdcdd1"
 _BOX = "#ff375f"  # outlines of regions
-# shares, by Okabe and Ito, which colour-blind people tell apart
-_SHARES = {
-    "words": "#0072b2",
-    "start": "#e69f00",
-    "template": "#f0e442",
-    "end": "#d55e00",
-    "padding": "#999999",
-    "image": "#009e73",
-    "references": "#cc79a7",
-}
 # sizes of letters
 _TITLE = 14
+_CAPTION = 11
 _NOTE = 9
 _MARGIN = 16
 _GAP = 10
+_CELL_GAP = 6
 _COLUMN = 56
 _BAR = 44
 # The first comes with matplotlib; the others have the scripts that it lacks.
@@ -96,68 +88,50 @@ def draw_panels(
     note: str = "",
     bars: Sequence[ScaleBar] = (),
     columns: int | None = None,
-    width: float | None = None,
 ) -> "Figure":
     """Draw panels row by row, each on its own axes, with its caption below.
 
     All images have one size, in the shape of the first; images of another shape are fitted in. The
     title stands above all, the note below it, the scales of the colours below all. As many columns
-    as bring the whole near 16:9, if None. `width` is that of the figure.
+    as bring the whole near 16:9, if None.
     """
     if not panels:
         raise ArgumentError(
             "there is nothing to draw: pass maps, as in [maps.token(0)]"
         )
     shape = panels[0].picture.width / panels[0].picture.height
-    columns, wide, high = _plan(len(panels), shape, columns, width)
+    columns, wide, high = _plan(len(panels), shape, columns)
     across = max(wide, _COLUMN)
-    size = min(13, max(8, 0.075 * math.sqrt(wide * high)))
-    captions = [wrap(panel.caption, across, size) for panel in panels]
-    notes = [wrap(panel.note, across, 0.8 * size) for panel in panels]
-    below = [
-        _height(caption, size) + _height(note, 0.8 * size)
-        for caption, note in zip(captions, notes, strict=True)
-    ]
-    heights: list[float] = []
-    for start in range(0, len(panels), columns):
-        heights += [high, 4 + max(below[start : start + columns]) + _GAP]
-    heights[-1] -= _GAP
-    body = columns * (across + _GAP) - _GAP, sum(heights)
-    figure, place = _figure(
-        body,
-        title,
-        note,
-        len(bars),
-        width=width,
-    )
-    grid = figure.add_gridspec(
-        len(heights),
-        columns,
-        height_ratios=heights,
-        hspace=0,
-        wspace=_GAP / across,
-        **place,
-    )
+    captions = [wrap(panel.caption, across, _CAPTION) for panel in panels]
+    notes = [wrap(panel.note, across, _NOTE) for panel in panels]
+    caption_height = max(_height(caption, _CAPTION) for caption in captions)
+    note_height = max(_height(note, _NOTE) for note in notes)
+    right = across + _GAP
+    down = high + 4 + caption_height + note_height + _GAP
+    rows = math.ceil(len(panels) / columns)
+    body = columns * right - _GAP, rows * down - _GAP
+    figure, left, top = _figure(body, title, note, len(bars))
+    left += (across - wide) / 2
     for number, panel in enumerate(panels):
         row, column = divmod(number, columns)
-        ax = figure.add_subplot(grid[2 * row, column], xticks=[], yticks=[])
+        corner = left + column * right, top + row * down
+        ax = _axes(figure, corner, (wide, high))
+        ax.set(xticks=[], yticks=[])
         ax.imshow(_fitted(panel.picture, (2 * wide, 2 * high)))
-        ax.spines[:].set_visible(False)
         ax.set_xlabel(
             captions[number],
             labelpad=3,
-            size=size,
-            color=_INK,
+            size=_CAPTION,
         )
         ax.annotate(
             notes[number],
             (0.5, 0),
-            (0, -4 - _height(captions[number], size)),
+            (0, -4 - _height(captions[number], _CAPTION)),
             xycoords="axes fraction",
             textcoords="offset points",
             ha="center",
             va="top",
-            size=0.8 * size,
+            size=_NOTE,
             color=_SOFT,
         )
     return with_bars(figure, bars)
@@ -189,8 +163,9 @@ def outline(figure: "Figure", label: str, box: Sequence[float], width: int) -> N
         va="top",
         size=_NOTE,
         color="white",
+        bbox={"fc": _BOX, "lw": 0, "pad": 1},
     )
-    text.set(family=_fonts(), parse_math=False, bbox={"fc": _BOX, "lw": 0, "pad": 1})
+    text.set(family=_fonts(), parse_math=False)
 
 
 def draw_matrix(
@@ -203,19 +178,14 @@ def draw_matrix(
 ) -> "Figure":
     """Draw a matrix (N, N) of values from 0 on, with N labels at its rows and above its columns."""
     texts = [textwrap.shorten(label, 14, placeholder="…") for label in labels]
-    inset = 7 * max(map(len, texts)) + 10
-    side = min(20 * len(labels), MAX_HEIGHT)
-    body = (inset + side, inset + side)
-    figure, place = _figure(body, title, note, 1, inset=(inset, inset))
-    ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
-    high = float(values.max())
-    cells = heat(values, values.shape, low=0, high=high)
-    ax.imshow(cells, interpolation="nearest")
+    side = min(20 * len(labels), MAX_HEIGHT) + 160
+    figure, ax = _plot(side, side, title, note)
+    cells = ax.imshow(values, COLORMAP, vmin=0)
     ax.set_xticks(range(len(texts)), texts, rotation=90)
     ax.set_yticks(range(len(texts)), texts)
     ax.xaxis.tick_top()
-    ax.tick_params(length=0, labelsize=_NOTE, labelcolor=_INK)
-    return with_bars(figure, [ScaleBar(scale, (0.0, high), alone=True)])
+    figure.colorbar(cells, label=scale, location="bottom", shrink=0.5)
+    return with_bars(figure, ())
 
 
 def draw_table(
@@ -226,7 +196,6 @@ def draw_table(
     note: str = "",
     bars: Sequence[ScaleBar] = (),
     side: float = 128,
-    width: float | None = None,
 ) -> "Figure":
     """Draw images in rows and columns as one image, labels at the left and above.
 
@@ -236,62 +205,40 @@ def draw_table(
     """
     first = next(cell for _, row in rows for cell in row if not isinstance(cell, str))
     root = (first.width / first.height) ** 0.5
-    size, gap = (10, 6) if side >= _COLUMN and width is None else (7.5, 2)
-    labels = [wrap(label, 100, size) for label, _ in rows]
-    margin = 4 + math.ceil(max(map(text_width, labels)) * size)
-    fit = ((width or MAX_WIDTH) - 2 * _MARGIN - margin + gap) / len(columns) - gap
+    labels = [wrap(label, 100, _NOTE) for label, _ in rows]
+    margin = 4 + math.ceil(max(map(text_width, labels)) * _NOTE)
+    fit = (MAX_WIDTH - 2 * _MARGIN - margin) / len(columns) - _CELL_GAP
     wide = round(max(min(side * root, fit), min(side, 48) * root))
-    if width is not None:
-        wide = int(fit)
-        if wide < 8:
-            raise ArgumentError(
-                f"{len(columns)} columns have no room: expected a larger width, or fewer frames"
-            )
     high = max(1, round(wide / root**2))
-    above = [wrap(label, wide, size) for label in columns]
-    head = 4 + max(_height(label, size) for label in above)
+    above = [wrap(label, wide, _NOTE) for label in columns]
+    head = 4 + max(_height(label, _NOTE) for label in above)
     # pixels
-    across = 2 * (wide + gap)
-    down = 2 * (high + gap)
-    sides = len(columns) * across - 2 * gap, len(rows) * down - 2 * gap
-    whole = Image.new("RGB", sides, "white")
-    body = margin + whole.width / 2, head + whole.height / 2
-    figure, place = _figure(
-        body,
-        title,
-        note,
-        len(bars),
-        (margin, head),
-        width,
-    )
-    ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
+    across = 2 * (wide + _CELL_GAP)
+    down = 2 * (high + _CELL_GAP)
+    whole = Image.new("RGB", (len(columns) * across, len(rows) * down), "white")
+    inner = whole.width / 2, whole.height / 2
+    body = margin + inner[0], head + inner[1]
+    figure, left, top = _figure(body, title, note, len(bars))
+    ax = _axes(figure, (left + margin, top + head), inner)
     for number, (_, row) in enumerate(rows):
         y = number * down + high
         blank = [""] * (len(columns) - len(row))
         for column, cell in enumerate([*row, *blank]):
             x = column * across + wide
             if isinstance(cell, str):
-                text = wrap(cell, wide, 0.8 * size)
-                style = {"size": 0.8 * size, "color": _SOFT}
                 ax.text(
                     x,
                     y,
-                    text,
+                    wrap(cell, wide, _NOTE),
                     ha="center",
                     va="center",
-                    **style,
+                    size=_NOTE,
+                    color=_SOFT,
                 )
             else:
                 small = _fitted(cell, (2 * wide, 2 * high))
                 whole.paste(small, (x - small.width // 2, y - small.height // 2))
     ax.imshow(whole)
-    ax.spines[:].set_visible(False)
-    ax.tick_params(
-        length=0,
-        pad=3,
-        labelcolor=_INK,
-        labelsize=size,
-    )
     ax.xaxis.tick_top()
     ax.set_xticks([x * across + wide for x in range(len(columns))], above)
     ax.set_yticks([y * down + high for y in range(len(rows))], labels)
@@ -302,45 +249,37 @@ def draw_shares(
     labels: Sequence[str],
     shares: Mapping[str, Sequence[float]],
     *,
-    title: str = "",
-    note: str = "",
+    title: str,
+    note: str,
 ) -> "Figure":
     """Draw a bar for each label, divided into shares by their names."""
-    margin = 8 + math.ceil(max(map(text_width, labels)) * _NOTE)
-    body = margin + 440, 14 * len(labels) + 24
-    inset = margin, 24
-    figure, place = _figure(
-        body,
-        title,
-        note,
-        0,
-        inset,
-    )
-    ax = figure.add_subplot(figure.add_gridspec(1, 1, **place)[0])
+    figure, ax = _plot(560, 14 * len(labels) + 110, title, note)
+    ax.set_prop_cycle(color=HUES)
     start = np.zeros(len(labels))
     for name, values in shares.items():
-        ax.barh(
-            range(len(labels)),
-            values,
-            left=start,
-            label=name,
-            color=_SHARES[name],
-        )
+        ax.barh(range(len(labels)), values, left=start, label=name)
         start += values
     ax.set_yticks(range(len(labels)), labels)
     ax.set(xlim=(0, 1), ylim=(len(labels) - 0.5, -0.5))
-    ax.spines[:].set_visible(False)
-    ax.tick_params(length=0, labelsize=_NOTE)
-    ax.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=len(shares),
-        frameon=False,
-        fontsize=_NOTE,
-        handlelength=1,
-        columnspacing=1,
-    )
+    figure.legend(loc="outside lower center", ncols=len(shares))
     return with_bars(figure, ())
+
+
+def _plot(
+    width: float,
+    height: float,
+    title: str,
+    note: str,
+) -> tuple["Figure", "Axes"]:
+    """Make a figure of one plot, whose places matplotlib chooses."""
+    from matplotlib.figure import Figure
+
+    figure = Figure((width / 72, height / 72), dpi=144, layout="constrained")
+    figure.suptitle(wrap(title, width - _MARGIN, _TITLE), size=_TITLE)
+    ax = figure.subplots()
+    ax.set_title(note, size=_NOTE, color=_SOFT)
+    ax.tick_params(length=0, labelsize=_NOTE)
+    return figure, ax
 
 
 def render(figure: "Figure") -> Image.Image:
@@ -384,21 +323,14 @@ def text_width(lines: str) -> float:
     return max(widths, default=0) / 97
 
 
-def _plan(
-    count: int,
-    shape: float,
-    columns: int | None,
-    width: float | None,
-) -> tuple[int, int, int]:
-    space = (width or MAX_WIDTH) - 2 * _MARGIN + _GAP
+def _plan(count: int, shape: float, columns: int | None) -> tuple[int, int, int]:
+    """Return the number of columns of panels, and the width and height of an image."""
+    space = MAX_WIDTH - 2 * _MARGIN + _GAP
     rows = max(1, round(math.sqrt(count * shape / 2.1)))
     most = int(space // (_COLUMN + _GAP))
     columns = min(columns or math.ceil(count / rows), count, most)
-    wide = space / columns - _GAP
-    if width is None:
-        down = max(48, MAX_HEIGHT / math.ceil(count / columns) - 34)
-        side = min(192, max(128, 560 / math.sqrt(count)))
-        wide = min(side * math.sqrt(shape), wide, down * shape)
+    side = min(192, max(128, 560 / math.sqrt(count)))
+    wide = min(side * math.sqrt(shape), space / columns - _GAP)
     return columns, int(wide), max(1, round(wide / shape))
 
 
@@ -407,18 +339,14 @@ def _figure(
     title: str,
     note: str,
     bars: int,
-    inset: tuple[float, float] = (0, 0),
-    width: float | None = None,
-) -> tuple["Figure", dict[str, float]]:
+) -> tuple["Figure", float, float]:
     """Make a figure with a title, a note, and space for a body of this width and height and bars.
 
-    It is `width` wide, or as wide as the body needs.
-
-    Return the figure, and the body's place in it, without an inset at the left and above.
+    Return the figure, and the distances of the body from its left and its top.
     """
     from matplotlib.figure import Figure
 
-    width = width or max(body[0], 240) + 2 * _MARGIN
+    width = max(body[0], 240) + 2 * _MARGIN
     across = width - 2 * _MARGIN
     title = wrap(title, across, _TITLE)
     note = wrap(note, across, _NOTE)
@@ -432,7 +360,6 @@ def _figure(
         title,
         y=1 - _MARGIN / height,
         size=_TITLE,
-        color=_INK,
         **corner,
     )
     figure.text(
@@ -442,13 +369,22 @@ def _figure(
         color=_SOFT,
         **corner,
     )
-    start = (width - body[0]) / 2
-    return figure, {
-        "left": (start + inset[0]) / width,
-        "right": (start + body[0]) / width,
-        "top": 1 - (top + inset[1]) / height,
-        "bottom": foot / height,
-    }
+    return figure, (width - body[0]) / 2, top
+
+
+def _axes(
+    figure: "Figure",
+    corner: tuple[float, float],
+    size: tuple[float, float],
+) -> "Axes":
+    """Make axes without a frame; their corner is measured from the left and the top."""
+    width, height = figure.get_size_inches() * 72
+    left = corner[0] / width
+    bottom = 1 - (corner[1] + size[1]) / height
+    ax = figure.add_axes((left, bottom, size[0] / width, size[1] / height))
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0, labelsize=_NOTE)
+    return ax
 
 
 def with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
@@ -479,17 +415,9 @@ def with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
                 low=low,
                 high=1,
             )
-        bottom = _MARGIN + number * _BAR + 12
-        corner = _MARGIN / width, bottom / height
-        ax = figure.add_axes((*corner, 110 / width, 7 / height))
+        bottom = height - _MARGIN - number * _BAR - 12
+        ax = _axes(figure, (_MARGIN, bottom - 7), (110, 7))
         ax.imshow(colours, extent=(0, 1, 0, 1), aspect="auto")
-        ax.spines[:].set_visible(False)
-        ax.tick_params(
-            length=0,
-            pad=2,
-            labelcolor=_SOFT,
-            labelsize=_NOTE,
-        )
         ax.set(xticks=(0, 1), xticklabels=ends, yticks=())
         for label, side in zip(ax.get_xticklabels(), ("left", "right"), strict=True):
             label.set_horizontalalignment(side)

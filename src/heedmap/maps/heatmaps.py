@@ -3,7 +3,7 @@
 Axes: S step · H head · Q latent position (Q = h·w, row-major) · K text token · h, w a map's cells.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -21,7 +21,7 @@ from heedmap.errors import (
 )
 from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
-from heedmap.maps.masks import Segments, check_image, scaled, segmented, soft_masks
+from heedmap.maps.masks import Segments, scaled, segmented, soft_masks
 from heedmap.maps.recordings import (
     Layer,
     LayerFilter,
@@ -71,7 +71,6 @@ class HeatMap:
             map itself.
         refined: True if self-attention refined the map.
         share_of: as in `Recording`.
-        reads: the map of the word's own attention to the image (`HeatMaps.reads`); None without.
     """
 
     label: str
@@ -83,7 +82,6 @@ class HeatMap:
     recording: Recording | None = field(default=None, repr=False)
     refined: bool = False
     share_of: Share | None = None
-    reads: "HeatMap | None" = None
 
     def __repr__(self) -> str:
         span = f"{self.values.min():.3g} to {self.values.max():.3g}"
@@ -179,32 +177,18 @@ class HeatMap:
         bar = ScaleBar(name, (low, high), alone=self.image is None)
         return plots.draw_panels(panels, title=self.label, bars=[bar])
 
-    def plot(
-        self,
-        ax: "Axes",
-        *,
-        image: Image.Image | None = None,
-        scale: Scale = "word",
-    ) -> "AxesImage":
+    def plot(self, ax: "Axes", *, scale: Scale = "word") -> "AxesImage":
         """Draw the heat over the image, or alone if none is known, on axes of your own figure.
 
         Args:
             ax: of any matplotlib figure; its units become the image's pixels.
-            image: the image, if the map does not know it.
             scale: see `value_range`.
 
         Returns:
             The pixels; `figure.colorbar` makes a bar of the heat's colours.
         """
         low, high = self.value_range(scale)
-        pixels = np.asarray(
-            self.render(
-                low,
-                high,
-                image=image,
-                short_side=1,
-            )
-        )
+        pixels = np.asarray(self.render(low, high, short_side=1))
         ax.set_axis_off()
         colours = overlays.colormap(low)
         return cast(Any, ax).imshow(
@@ -218,44 +202,31 @@ class HeatMap:
     def _repr_png_(self) -> bytes:
         return plots.encode(self.figure())
 
-    def mask(
-        self,
-        threshold: float = MASK_THRESHOLD,
-        *,
-        image: Image.Image | None = None,
-    ) -> np.ndarray:
+    def mask(self, threshold: float = MASK_THRESHOLD) -> np.ndarray:
         """Return where the image shows the word: bool (H, W), at the image's size.
 
         Args:
             threshold: 0 to 1, the value that the soft mask must have at least. A soft mask that is
                 0 everywhere has an empty mask.
-            image: see `soft_mask`.
 
         Raises:
-            ArgumentError: if the threshold is out of range, or the image is of another size.
+            ArgumentError: if the threshold is out of range.
         """
         threshold = check_fraction("threshold", threshold)
-        soft = self.soft_mask(image=image)
+        soft = self.soft_mask()
         return (soft >= threshold) & soft.any()
 
-    def soft_mask(self, *, image: Image.Image | None = None) -> np.ndarray:
+    def soft_mask(self) -> np.ndarray:
         """Return the soft mask of the word: float32 (H, W), 0 to 1.
 
         For an unselected map, the mask is made from the refined map of the word's phrase ("red
         house", for "red" and for "house"), which is lowered where another phrase is stronger and
-        aligned with the image's edges (`heedmap.maps.masks`). Any other map, or one of a run
-        without refined maps, is scaled by its magnitude, from 0 at the least to 1 at the greatest.
-
-        Args:
-            image: the image, if the map does not know it; without one the edges are the map's.
-
-        Raises:
-            ArgumentError: if the image is of another size than the map's.
+        aligned with the image's edges (`heedmap.maps.masks`), or with its own if the image is not
+        known. Any other map, or one of a run without refined maps, is scaled by its magnitude, from
+        0 at the least to 1 at the greatest.
         """
-        image = image or self.image
-        check_image(image, self.size)
         if self.recording is not None:
-            return next(soft_masks(self.recording, [self.tokens], image))
+            return next(soft_masks(self.recording, [self.tokens], self.image))
         return overlays.resize_map(scaled(np.abs(self.values)), self.size)
 
     @property
@@ -300,17 +271,16 @@ def colour_ranges(
     """
     ranges = [common_range(group, scale) for group in groups]
     ends = min(low for low, _ in ranges), max(high for _, high in ranges)
-    signed = ends[0] < 0
-    if signed:
+    if ends[0] < 0:
         ends = overlays.centred(*ends)
         ranges = [overlays.centred(*one) for one in ranges]
     if shared:
         return [ends] * len(ranges), ends
-    return ranges, ("−most" if signed else "least", "most")
+    return ranges, ("−most" if ends[0] < 0 else "least", "most")
 
 
 @dataclass(frozen=True, eq=False)
-class HeatMaps:
+class HeatMaps(Mapping[str, HeatMap]):
     """The heat maps of one image: by word, by number, over a selection of layers, steps and heads.
 
         maps["house"], maps["red house"], maps.at(2), "cat" in maps
@@ -350,11 +320,11 @@ class HeatMaps:
         return self.recording.table.read_words
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the `keys`, as a mapping does."""
-        return iter(self.keys())
+        """Yield the words that have maps, each once, in order."""
+        return iter(dict.fromkeys(word.text for word in self.words))
 
     def __len__(self) -> int:
-        return len(self.keys())
+        return len({word.text for word in self.words})
 
     def __getitem__(self, query: str | int) -> HeatMap:
         """Return the map of a word or phrase, regardless of case, or of a word by its number.
@@ -376,18 +346,6 @@ class HeatMaps:
             return bool(self.tokens.find(query))
         except HeedmapError:
             return False
-
-    def keys(self) -> tuple[str, ...]:
-        """Return the words that have maps, each once, in order."""
-        return tuple(dict.fromkeys(word.text for word in self.words))
-
-    def values(self) -> tuple[HeatMap, ...]:
-        """Return the maps of the `keys`."""
-        return tuple(self[word] for word in self)
-
-    def items(self) -> tuple[tuple[str, HeatMap], ...]:
-        """Return the words and their maps."""
-        return tuple(zip(self, self.values(), strict=True))
 
     def at(self, number: int) -> HeatMap:
         """Return the map of the word with this number, from 0; negative ones count from the end.
@@ -442,7 +400,7 @@ class HeatMaps:
             SelectionError: if an axis was not kept, or nothing is left.
             ArgumentError: if an argument is of the wrong kind.
         """
-        part = self._part
+        part = self.part
         if layers is not None or resolution is not None:
             part = part.with_layers(layers, resolution)
         if steps is not None:
@@ -493,11 +451,11 @@ class HeatMaps:
         self._check_whole("maps of outputs")
         return replace(self, recording=self.recording.outputs_alone())
 
-    @cached_property
+    @property
     def reads(self) -> "HeatMaps":
         """The maps of what each word reads of the image, in the same selection: joint attention.
 
-            run.maps.reads["house"], run.maps["house"].reads
+            run.maps.reads["house"]
 
         All other maps show where a word is read. A value is the share of the attention of the
         word's tokens, the mean over these, to a position of the image.
@@ -510,7 +468,7 @@ class HeatMaps:
                 "there are no maps of what the words read: generate the run with reads=True "
                 "(--reads), by a model whose text and image share one softmax"
             )
-        part = replace(self._part, recording=self.reading)
+        part = replace(self.part, recording=self.reading)
         return replace(self, recording=self.reading, reading=None, _selection=part)
 
     def _check_whole(self, kind: str) -> None:
@@ -525,54 +483,44 @@ class HeatMaps:
         phrases: Sequence[str | int] | None = None,
         *,
         threshold: float = MASK_THRESHOLD,
-        image: Image.Image | None = None,
     ) -> Segments:
         """Label each pixel of the image with the phrase that has the greatest soft mask there.
 
         Args:
             phrases: words or phrases, or numbers of words; all phrases of the prompt if None.
             threshold: 0 to 1, the value that a soft mask must have at least; else it is background.
-            image: the image, if the maps do not know it.
 
         Returns:
             Segments, with `.labels` (uint8 (H, W), 0 for the background), `.names`, `.shares`,
             `.mask(name)`, `.sheet()` and `.save(folder)`.
 
         Raises:
-            ArgumentError: if there is no phrase, or two are the same, or the image does not fit.
+            ArgumentError: if there is no phrase, or two are the same.
             SelectionError: if there are no refined maps, or these are the maps of a selection.
             WordError: if the prompt has no such word, or the model did not read it.
         """
         whole = self.refined._whole
-        image = image or self.image
         assert whole is not None
-        check_image(image, whole.size)
-        return segmented(whole, phrases, image, threshold)
+        return segmented(whole, phrases, self.image, threshold)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
         """The layers of the selection."""
-        return tuple(self.recording.layers[i] for i in self._part.layer_numbers)
+        return tuple(self.recording.layers[i] for i in self.part.layer_numbers)
 
     @property
     def steps(self) -> tuple[int, ...]:
         """The numbers of the selection's steps, from 0; SelectionError where they were averaged."""
-        return self._part.step_numbers
+        return self.part.step_numbers
 
     @property
     def heads(self) -> tuple[int, ...]:
         """The numbers of the selection's heads, from 0; SelectionError where they were averaged."""
-        return self._part.head_numbers
+        return self.part.head_numbers
 
-    def sheet(
-        self,
-        chosen: Sequence[HeatMap] | None = None,
-        *,
-        title: str | None = None,
-        scale: Scale = "shared",
-    ) -> Image.Image:
+    def sheet(self) -> Image.Image:
         """Return `figure` as an image."""
-        return plots.render(self.figure(chosen, title=title, scale=scale))
+        return plots.render(self.figure())
 
     def figure(
         self,
@@ -608,7 +556,7 @@ class HeatMaps:
                 title += f" · the first {MOST_SHOWN} words"
         panels: list[Panel] = []
         if self.image is not None:
-            panels.append(Panel("", overlays.enlarge(self.image), "the image"))
+            panels.append(Panel("", self.image, "the image"))
         if not chosen:
             return plots.draw_panels(panels, title=title), []
         groups = [[heat] for heat in chosen]
@@ -638,17 +586,17 @@ class HeatMaps:
             label = f"what “{label}” reads"
         return HeatMap(
             label,
-            self._part.mean_of(positions),
+            self.part.mean_of(positions),
             self.recording.size,
             self.image,
-            self._shared or self._part.extremes,
+            self._shared or self.part.extremes,
             positions,
             whole if has_phrases else None,
             self._whole is not None,
             self.recording.share_of,
-            reads=None if self.reading is None else self.reads._map(label, positions),
         )
 
     @cached_property
-    def _part(self) -> Selection:
+    def part(self) -> Selection:
+        """The part of the recording that is selected."""
         return self._selection or Selection(self.recording)

@@ -141,15 +141,6 @@ def phrase_tokens(table: TokenTable) -> list[tuple[int, ...]]:
     return [tuple(t for word in words for t in word.tokens) for words in table.phrases]
 
 
-def check_image(image: object, size: tuple[int, int]) -> None:
-    """Raise an ArgumentError if an image is passed whose size is not that of the maps (W, H)."""
-    if getattr(image, "size", size) != size:
-        raise ArgumentError(
-            f"the image is {quoted(image)}: expected the Pillow image of {size[0]}×{size[1]} "
-            "pixels that the maps were recorded with"
-        )
-
-
 def suppress_rivals(refined: np.ndarray, plain: np.ndarray) -> np.ndarray:
     """Reduce each phrase's map where another phrase stands out more.
 
@@ -180,11 +171,10 @@ def scaled(values: np.ndarray) -> np.ndarray:
 
 def _height(values: np.ndarray) -> np.ndarray:
     """Return the height of each place above the mean, by the greatest height: 0 to 1."""
-    exact = values.astype(np.float64)
     if is_even(values):
-        return np.zeros_like(exact)
-    above = np.maximum(exact - exact.mean(), 0)
-    return above / above.max()
+        return np.zeros(values.shape)
+    exact = values.astype(np.float64)
+    return scaled(np.maximum(exact - exact.mean(), 0))
 
 
 # --- segments -----------------------------------------------------------------------------------
@@ -320,30 +310,25 @@ class Segments:
             files[file] = f"{json.dumps(content)}\n".encode()
         return save_parts(folder, files)
 
-    def sheet(self, *, title: str | None = None) -> Image.Image:
+    def sheet(self) -> Image.Image:
         """Return `figure` as an image."""
-        return plots.render(self.figure(title=title))
+        return plots.render(self.figure())
 
-    def figure(self, *, title: str | None = None) -> "Figure":
+    def figure(self) -> "Figure":
         """Draw the image, all phrases in their colours, then each by itself with its share."""
         base = self.image or Image.new("RGB", self.labels.shape[::-1], "white")
-        base = overlays.enlarge(overlays.shrunk(base, plots.MAX_WIDTH))
-        whole = Image.fromarray(self.labels)
-        labels = np.asarray(whole.resize(base.size, Image.Resampling.NEAREST))
         panels: list[Panel] = []
         if self.image is not None:
             panels.append(Panel("", base, "the image"))
         if len(self.names) != 1:
             rest = f"{1 - sum(self.shares):.1%} background"
-            panels.append(Panel("", overlays.labelled(base, labels), rest))
+            panels.append(Panel("", overlays.labelled(base, self.labels), rest))
         for number, share in enumerate(self.shares, 1):
-            single = np.where(labels == number, labels, 0)
-            name = self.names[number - 1]
+            single = np.where(self.labels == number, self.labels, 0)
             picture = overlays.labelled(base, single)
-            panels.append(Panel(name, picture, f"{share:.1%}"))
+            panels.append(Panel(self.names[number - 1], picture, f"{share:.1%}"))
         note = f"threshold: {self.threshold:g} of each phrase's soft mask"
-        title = self.prompt if title is None else title
-        return plots.draw_panels(panels, title=title, note=note)
+        return plots.draw_panels(panels, title=self.prompt, note=note)
 
     def _repr_png_(self) -> bytes:
         return plots.encode(self.figure())
@@ -361,20 +346,21 @@ def segmented(
     names: list[str] = []
     places: list[tuple[int, ...]] = []
     if phrases is None:
-        places = phrase_tokens(table)
+        words = [phrase[0] for phrase in table.phrases]
         if table.of_concepts:
             # Each was asked for, also one that names neither a thing nor a property.
-            places = [word.tokens for word in table.read_words]
-        names = [table.text_of(tokens) for tokens in places]
-    queries = [phrases] if isinstance(phrases, str | int) else as_ordered_list(phrases)
+            words = table.read_words
+        queries = [word.number for word in words]
+    elif isinstance(phrases, str | int):
+        queries = [phrases]
+    else:
+        queries = as_ordered_list(phrases)
     for query in queries or ():
-        if isinstance(query, str):
-            tokens = table.find(query)
-        else:
-            tokens = table.tokens_at(query)
+        is_text = isinstance(query, str)
+        tokens = table.find(query) if is_text else table.tokens_at(query)
         # Two words of one phrase have one mask (`HeatMap.soft_mask`).
         place = tuple(chain(*phrases_of(table, tokens)))
-        name = table.name_of(query) if isinstance(query, str) else table.text_of(place)
+        name = table.name_of(query) if is_text else table.text_of(place)
         if not set(place).isdisjoint(chain(*places)):
             raise ArgumentError(
                 f"{quoted(name)} is of a phrase that was named before: name it once"

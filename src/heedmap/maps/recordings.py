@@ -88,8 +88,7 @@ def layers_there(parts: Mapping[str, str], like: str) -> str:
     """
     groups = [*sorted(map(stage_of, parts)), *parts.values()]
     names = nearest(short_name(like), short_names(parts).values())
-    examples = f"layers such as {', '.join(names)}"
-    return join_words([*filter(None, dict.fromkeys(groups)), examples], most=99)
+    return join_words([*filter(None, dict.fromkeys(groups)), *names], most=99)
 
 
 def short_name(name: str, part: str = "") -> str:
@@ -169,9 +168,7 @@ class RecordingFile(RecordingInfo):
     """The description of the arrays in `maps.safetensors`."""
 
     format: Format
-    refined: tuple[SideLength, SideLength] | None = None
     share_of: Share | None = None
-    outputs: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,17 +272,9 @@ class Recording(RecordingInfo):
         """
         arrays = {f"layer.{i}": array for i, array in enumerate(self.arrays)}
         arrays |= {f"output.{i}": array for i, array in enumerate(self.outputs)}
-        grid = None
         if self.refined is not None:
             arrays["refined"] = self.refined
-            grid = self.refined.shape[:2]
-        about = RecordingFile(
-            **self.info(),
-            format=FORMAT,
-            refined=grid,
-            share_of=self.share_of,
-            outputs=bool(self.outputs),
-        )
+        about = RecordingFile(**self.info(), format=FORMAT, share_of=self.share_of)
         text = msgspec.json.encode(about, order="deterministic").decode()
         dense = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         put_file(path, safetensors.numpy.save(dense, metadata={"heedmap": text}))
@@ -304,8 +293,10 @@ class Recording(RecordingInfo):
             opened: Any = safe_open(path, framework="numpy")
             with opened as file:
                 about: dict[str, str] = file.metadata() or {}
-                text = about.get("heedmap", "")
-                return _read(reading.decode(text, RecordingFile, path), file)
+                names: list[str] = sorted(file.keys())
+                arrays = {name: file.get_tensor(name) for name in names}
+            text = about.get("heedmap", "")
+            return _read(reading.decode(text, RecordingFile, path), arrays)
         except (SafetensorError, OSError, ValueError) as error:
             raise RunError(
                 f"{path} is not a recording that heedmap wrote: {error}"
@@ -318,42 +309,37 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def _read(about: RecordingFile, file: Any) -> Recording:
+def _read(about: RecordingFile, arrays: Mapping[str, np.ndarray]) -> Recording:
     tokens = len(about.positions)
     if max(about.positions) >= len(about.table.tokens):
         raise ValueError("it has a token that its prompt has not")
     steps = len(about.timesteps) if "step" in about.keep else 1
-    arrays: list[np.ndarray] = []
-    outputs: list[np.ndarray] = []
-    refined = None
+    shapes: dict[str, tuple[int, ...]] = {}
     for i, layer in enumerate(about.layers):
         heads = layer.heads if "head" in about.keep else 1
         cells = math.prod(layer.grid)
-        arrays.append(_read_array(file, f"layer.{i}", (steps, heads, cells, tokens)))
-        if about.outputs:
-            outputs.append(_read_array(file, f"output.{i}", (steps, 1, cells, tokens)))
-    if about.refined is not None:
-        refined = _read_array(file, "refined", (*about.refined, tokens))
-    if len(file.keys()) != len(arrays) + len(outputs) + (refined is not None):
-        raise ValueError("it has more arrays than its description")
+        shapes[f"layer.{i}"] = (steps, heads, cells, tokens)
+        if "output.0" in arrays:
+            shapes[f"output.{i}"] = (steps, 1, cells, tokens)
+    if "refined" in arrays:
+        shapes["refined"] = (*arrays["refined"].shape[:2], tokens)
+    if {name: array.shape for name, array in arrays.items()} != shapes:
+        raise ValueError("its arrays are not those of its description")
+    for name, array in arrays.items():
+        # Both comparisons refuse NaN.
+        if array.dtype != np.float32 or not (
+            array.min() >= -LARGEST and array.max() <= LARGEST
+        ):
+            raise ValueError(
+                f"{name} is not of float32, or NaN, infinite or far too large"
+            )
     return Recording(
         **about.info(),
-        arrays=tuple(arrays),
-        refined=refined,
+        arrays=tuple(arrays[name] for name in shapes if name.startswith("layer")),
+        refined=arrays.get("refined"),
         share_of=about.share_of,
-        outputs=tuple(outputs),
+        outputs=tuple(arrays[name] for name in shapes if name.startswith("output")),
     )
-
-
-def _read_array(file: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Read an array; its shape and type are checked before it is allocated."""
-    part = file.get_slice(name)
-    if tuple(part.get_shape()) != shape or part.get_dtype() != "F32":
-        raise ValueError(f"{name} has another shape or type than its description")
-    array = file.get_tensor(name)
-    if not (array.min() >= -LARGEST and array.max() <= LARGEST):  # both refuse NaN
-        raise ValueError(f"{name} has numbers that are NaN, infinite or far too large")
-    return array
 
 
 # --- parts of a recording ------------------------------------------------------------------------
@@ -406,13 +392,10 @@ class Selection:
             if is_of_grid and (layers is None or layer_fits(layer, layers)):
                 numbers.append(i)
         if not numbers:
-            before = [self.recording.layers[i] for i in self.layer_numbers]
-            parts = {layer.name: layer.part for layer in before}
-            sides = sorted({min(layer.grid) for layer in before})
+            parts = {layer.name: layer.part for layer in self.recording.layers}
             raise SelectionError(
                 f"no layer matches layers={quoted(layers)}, resolution={quoted(resolution)}: "
-                f"available are {layers_there(parts, str(layers))}, with "
-                f"{join_words([*map(str, sides)])} cells on the short side"
+                f"available are {layers_there(parts, str(layers))}"
             )
         return replace(self, layers=tuple(numbers))
 
@@ -472,17 +455,15 @@ class Selection:
 
     def magnitude_of(self, words: Iterable[Word]) -> np.ndarray:
         """Return the sum of the words' own maps, each by its magnitude: (h, w)."""
-        w, h = cells(self.recording.latent)
-        maps = (np.abs(self.mean_of(word.tokens)) for word in words)
-        return sum(maps, start=np.zeros((h, w), dtype=np.float32))
+        return np.sum([np.abs(self.mean_of(word.tokens)) for word in words], axis=0)
 
     @cached_property
     def extremes(self) -> tuple[float, float]:
         """The lowest and the highest value among the maps of all words."""
         maps = [self.mean_of(word.tokens) for word in self.recording.table.read_words]
-        low = min([float(values.min()) for values in maps], default=0.0)
-        high = max([float(values.max()) for values in maps], default=1.0)
-        return low, high
+        if not maps:
+            return 0.0, 1.0
+        return float(np.min(maps)), float(np.max(maps))
 
     @cached_property
     def _sums(self) -> dict[tuple[int, int], np.ndarray]:
@@ -528,17 +509,15 @@ def numbers_of(
     SelectionError if there are none.
     """
     numbers: list[int] = []
-    text = quoted(wanted)
     with suppress(IndexError, TypeError, ValueError):
-        index = np.asarray(wanted)
-        if hasattr(wanted, "indices"):  # a slice
-            index = wanted
-            text = f"{wanted.start}:{wanted.stop}".replace("None", "")
+        is_slice = hasattr(wanted, "indices")
+        index: Any = wanted if is_slice else np.asarray(wanted)
         numbers = np.unique(np.arange(total)[index]).tolist()
     selected = tuple(number for number in numbers if number in among)
     if not selected:
         raise SelectionError(
-            f"there is no {noun} {text}: expected whole numbers from {among[0]} to {among[-1]}"
+            f"there is no {noun} {quoted(wanted)}: expected whole numbers from {among[0]} to "
+            f"{among[-1]}"
         )
     return selected
 

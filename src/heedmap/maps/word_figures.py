@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from heedmap.checks import as_list, check_float, check_int, check_subset
+from heedmap.checks import as_list, check_int, check_subset
 from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import Animation
@@ -47,20 +47,12 @@ def timeline(
     *,
     frames: int = FRAMES,
     scale: Scale = "word",
-    width: float | None = None,
 ) -> "Figure":
     """Draw the figure of `Run.timeline`, for maps or a selection of them."""
     words = [word] if isinstance(word, str | int) else as_list(word)
     if not words:
         raise ArgumentError(
             f"word is {quoted(word)}: expected a word, or a list of words"
-        )
-    if width is not None:
-        width = 72 * check_float(
-            "width",
-            width,
-            least=2,
-            most=100,
         )
     maps = resized(maps, SIDE)
     steps = _spread(maps.steps, frames)
@@ -71,14 +63,11 @@ def timeline(
     where = "at all steps" if is_shared else "of a row"
     timesteps = maps.recording.timesteps
     note = f"{len(steps)} of {plural(len(timesteps), 'step')}, each by itself"
-    if maps.image is not None:
-        note += ", over the finished image"
     labels = [row[steps[0]].label for row in rows]
     about: dict[str, Any] = {
         "title": f"Over the steps: {', '.join(labels)}",
         "note": f"{note} · {mean_of(maps, 'step')} · {maps.tokens.prompt}",
         "bars": [_scale_bar(maps, scale, where, ends)],
-        "width": width,
     }
     columns = [f"step {step}" for step in steps]
     images = [
@@ -98,22 +87,16 @@ def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Anim
     ends = common_range(heats.values(), scale)
     steps = _spread(maps.steps, MOST_FRAMES)
     images = _images([heats[step] for step in steps], ends)
-    captions = [
-        f"step {step} of 0–{len(maps.recording.timesteps) - 1}" for step in steps
-    ]
     title = f"Over the steps: {heats[steps[0]].label}"
     bar = _scale_bar(maps, scale, "at all steps", ends)
-    # The last caption is the longest.
-    panel = Panel(captions[-1], images[0])
-    figure = plots.draw_panels([panel], title=title, bars=[bar])
-    ax = figure.axes[0]
+    last = len(maps.recording.timesteps) - 1
     frames: list[Image.Image] = []
-    for caption, image in zip(captions, images, strict=True):
-        ax.images[0].set_data(np.asarray(image))
-        ax.xaxis.label.set_text(caption)
+    for step, image in zip(steps, images, strict=True):
+        panel = Panel(f"step {step} of 0–{last}", image)
+        figure = plots.draw_panels([panel], title=title, bars=[bar])
         frames.append(plots.render(figure))
     # GIFs count in hundredths.
-    duration = round(min(max(5000 / len(frames), 80), 400) / 10) * 10
+    duration = int(np.clip(500 / len(frames), 8, 40)) * 10
     durations = [duration] * len(frames)
     durations[-1] = max(1500, duration)
     return Animation(title, tuple(frames), tuple(durations))
@@ -142,48 +125,31 @@ def layers_by_heads(
     if "layer" in names:
         parts = [maps.select(layer.name) for layer in maps.layers]
     rows = [[_map_of(part, word, scale)] for part in parts]
-    heads = ()
     if "head" in names:
-        heads = maps.heads
         rows = [_by_head(part, word, scale) for part in parts]
     heats = [*chain(*rows)]
     ends = common_range(heats, scale)
-    title = f"By {' and '.join(names)}: {heats[0].label}"
-    note = f"{mean_of(maps, *names)} · {maps.tokens.prompt}"
     where = f"in all {' and '.join(f'{name}s' for name in names)} shown"
-    bars = [_scale_bar(maps, scale, where, ends)]
+    about: dict[str, Any] = {
+        "title": f"By {' and '.join(names)}: {heats[0].label}",
+        "note": f"{mean_of(maps, *names)} · {maps.tokens.prompt}",
+        "bars": [_scale_bar(maps, scale, where, ends)],
+    }
+    layers = [layer.short for layer in maps.layers]
+    heads = [f"head {head}" for head in maps.heads] if "head" in names else []
     if not is_table:
-        captions = [f"head {head}" for head in heads]
         notes = [""] * len(heats)
         if "layer" in names:
-            captions = [layer.short for layer in maps.layers]
             notes = ["{1}×{0} cells".format(*layer.grid) for layer in maps.layers]
-        panels = _panels(maps, captions, _images(heats, ends), notes)
-        note = f"{plural(len(heats), names[0])} · {note}"
-        return plots.draw_panels(
-            panels,
-            title=title,
-            note=note,
-            bars=bars,
-        )
-    table = [
-        (layer.short, _images(row, ends))
-        for layer, row in zip(maps.layers, rows, strict=True)
-    ]
+        panels = _panels(maps, heads or layers, _images(heats, ends), notes)
+        return plots.draw_panels(panels, **about)
+    if side < 32:
+        heads = list(map(str, maps.heads))
+    images = [_images(row, ends) for row in rows]
+    table = [*zip(layers, images, strict=True)]
     if image is not None:
         table.insert(0, ("the image", [image]))
-    columns = [f"head {head}" if side >= 32 else f"{head}" for head in heads]
-    size = (
-        f"{plural(len(rows), 'layer')} in rows, {plural(len(heads), 'head')} in columns"
-    )
-    return plots.draw_table(
-        table,
-        columns,
-        title=title,
-        note=f"{size} · {note}",
-        bars=bars,
-        side=side,
-    )
+    return plots.draw_table(table, heads, side=side, **about)
 
 
 def _panels(
@@ -214,7 +180,7 @@ def _map_of(maps: HeatMaps, word: str | int, scale: Scale) -> HeatMap:
     """Return a word's map; the range of all words is computed only for their scale."""
     if scale != "shared":
         maps = maps.without_shared_scale()
-    return maps[word] if isinstance(word, str) else maps.at(word)
+    return maps[word]
 
 
 def _spread(steps: Sequence[int], frames: int) -> list[int]:
@@ -238,16 +204,21 @@ def resized(maps: HeatMaps, side: int) -> HeatMaps:
 def mean_of(maps: HeatMaps, *axes: Axis) -> str:
     """Write the axes that each map of a figure is averaged over: all but `axes`."""
     recording = maps.recording
-    keep = recording.keep
-    total = len(recording.timesteps)
-    texts = {"layer": "all layers", "step": plural(total, "step"), "head": "all heads"}
-    if "layer" in keep:
-        texts["layer"] = plural(len(maps.layers), "layer")
-    if "step" in keep and len(maps.steps) < total:
-        texts["step"] = f"{len(maps.steps)} of {total} steps"
-    if "head" in keep and len(maps.heads) < max(one.heads for one in recording.layers):
-        noun = "head" if len(maps.heads) == 1 else "heads"
-        texts["head"] = f"{noun} {', '.join(map(str, maps.heads))}"
+    texts = {
+        "layer": "all layers",
+        "step": plural(len(recording.timesteps), "step"),
+        "head": "all heads",
+    }
+    if "layer" in recording.keep:
+        texts["layer"] = plural(len(recording.layers), "layer")
+    part = maps.part
+    for axis, numbers in (
+        ("layer", part.layers),
+        ("step", part.steps),
+        ("head", part.heads),
+    ):
+        if numbers is not None:
+            texts[axis] = f"{len(numbers)} of {texts[axis]}"
     if recording.share_of == "outputs":
         del texts["head"]
     parts = [text for axis, text in texts.items() if axis not in axes]

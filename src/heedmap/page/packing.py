@@ -5,8 +5,8 @@ after those of each prompt its start token, end token and padding if they were r
 
 A table has a plane of h·w numbers for each layer, window of steps, head and entry. The first table
 is the mean over steps and heads; finer ones follow as far as the budget goes. A plane is stored as
-`low + k · unit` with whole `k` up to 65535 or 255, so its error is at most 1/131070 or 1/510 of its
-range. The page offers only the windows and heads that a table has.
+`low + k · unit` with whole `k` up to 65535, so its error is at most 1/131070 of its range. The page
+offers only the windows and heads that a table has.
 """
 
 import base64
@@ -30,9 +30,9 @@ _SPECIALS: dict[TokenKind, str] = {
     "end": "end token",
     "pad": "padding",
 }
-_MOST_BITS = (
-    15  # of maps that a character of the page holds: deflate saves 60 % at most
-)
+_SHARE_LEFT = 0.4  # of the bytes of maps: deflate saves 60 % at most
+_TOP = 65535  # the largest number
+_WINDOWS = (1, 2, 3, 4, 5, 10, 20, 50, 100)
 _Runs = Sequence[Sequence[Recording]]
 
 
@@ -58,14 +58,7 @@ def pack(runs: Sequence[Mapping[str, Recording]], budget: int) -> dict[str, Any]
     budget -= len(as_script(content))
     if all(one.refined is not None for run in recordings for one in run):
         refined = [[one.refined_alone() for one in run] for run in recordings]
-        tables = [
-            _table(
-                refined,
-                steps,
-                False,
-                16,
-            )
-        ]
+        tables = [_table(refined, steps, False)]
         content["refined"] = {"layers": _layers(refined[0][0]), "tables": tables}
         budget -= _size(tables)
     return {**content, "tables": _tables(recordings, budget)}
@@ -155,77 +148,38 @@ def _layers(recording: Recording) -> list[dict[str, Any]]:
 
 
 def _tables(runs: _Runs, budget: int) -> list[dict[str, Any]]:
-    first = runs[0][0]
-    steps = len(first.timesteps)
-    by_step = "step" in first.keep and steps > 1
-    by_head = "head" in first.keep
-    tables = _finest(
-        runs,
-        [(steps, 16)],
-        False,
-        budget,
-    )
-    tables = tables or [
-        _table(
-            runs,
-            steps,
-            False,
-            8,
-        )
-    ]
-    rest = budget - _size(tables)
-    if by_step and by_head:
-        whole = _finest(
-            runs,
-            [(1, 16), (1, 8)],
-            True,
-            rest,
-        )
+    """Return the mean over steps and heads, and finer tables as far as the budget goes."""
+    keep = runs[0][0].keep
+    steps = len(runs[0][0].timesteps)
+    tables = [_table(runs, steps, False)]
+    if {"step", "head"} <= keep:
+        whole = _finest(runs, [1], True, budget - _size(tables))
         if whole:
             return tables + whole
-        rest //= 2
-    if by_head:
-        tables += _finest(
-            runs,
-            [(steps, 16), (steps, 8)],
-            True,
-            rest,
-        )
-    if by_step:
-        windows = [(n, 8) for n in (1, 2, 3, 4, 5, 10, 20, 50, 100) if n < steps]
-        shapes = [(1, 16), *windows]
-        tables += _finest(
-            runs,
-            shapes,
-            False,
-            budget - _size(tables),
-        )
+    if "head" in keep:
+        tables += _finest(runs, [steps], True, budget - _size(tables))
+    if "step" in keep:
+        windows = [window for window in _WINDOWS if window < steps]
+        tables += _finest(runs, windows, False, budget - _size(tables))
     return tables
 
 
 def _finest(
     runs: _Runs,
-    shapes: Sequence[tuple[int, int]],
+    windows: Sequence[int],
     heads: bool,
     budget: int,
 ) -> list[dict[str, Any]]:
-    """Return the first table that fits, of shapes (steps of a window, bits of a number)."""
+    """Return the first table that fits, of windows of so many steps."""
     first = runs[0][0]
     entries = sum(len(_entries(one)) for run in runs for one in run)
     places = sum(
         math.prod(layer.grid) * (layer.heads if heads else 1) for layer in first.layers
     )
-    for window, bits in shapes:
+    for window in windows:
         numbers = places * entries * math.ceil(len(first.timesteps) / window)
-        if numbers * bits <= budget * _MOST_BITS:
-            tables = [
-                _table(
-                    runs,
-                    window,
-                    heads,
-                    bits,
-                )
-            ]
+        if 2 * numbers * _SHARE_LEFT <= budget:
+            tables = [_table(runs, window, heads)]
             if _size(tables) <= budget:
                 return tables
     return []
@@ -235,14 +189,13 @@ def _size(tables: list[dict[str, Any]]) -> int:
     return sum(len(data) for table in tables for data in table["data"])
 
 
-def _table(runs: _Runs, window: int, heads: bool, bits: int) -> dict[str, Any]:
+def _table(runs: _Runs, window: int, heads: bool) -> dict[str, Any]:
     """Return a table, with the `data` of each run: ranges, then numbers, compressed as base64.
 
     Args:
         runs: the recordings of each run.
         window: steps of a window.
         heads: True for each head, False for their mean.
-        bits: of a number, 8 or 16.
     """
     steps = len(runs[0][0].timesteps)
     windows = [[a, min(a + window, steps)] for a in range(0, steps, window)]
@@ -251,17 +204,9 @@ def _table(runs: _Runs, window: int, heads: bool, bits: int) -> dict[str, Any]:
         ranges = b""
         numbers = b""
         for layer in range(len(run[0].arrays)):
-            parts = [
-                _planes(
-                    one,
-                    layer,
-                    window,
-                    heads,
-                )
-                for one in run
-            ]
+            parts = [_planes(one, layer, window, heads) for one in run]
             planes = np.concatenate(parts, axis=2)
-            lows, whole = _whole_numbers(planes.reshape(-1, planes.shape[-1]), bits)
+            lows, whole = _whole_numbers(planes.reshape(-1, planes.shape[-1]))
             ranges += lows
             numbers += whole
         data = zlib.compress(ranges + numbers, 6)
@@ -269,7 +214,6 @@ def _table(runs: _Runs, window: int, heads: bool, bits: int) -> dict[str, Any]:
     return {
         "windows": windows,
         "heads": heads,
-        "bits": bits,
         "data": texts,
     }
 
@@ -291,20 +235,18 @@ def _planes(recording: Recording, layer: int, window: int, heads: bool) -> np.nd
     return np.stack([means[..., tokens].sum(axis=-1) for tokens in columns], axis=2)
 
 
-def _whole_numbers(planes: np.ndarray, bits: int) -> tuple[bytes, bytes]:
+def _whole_numbers(planes: np.ndarray) -> tuple[bytes, bytes]:
     """Quantize planes (N, Q) to the bytes of float32 (N, 2), lowest value and unit, and of numbers.
 
-    A number is stored as the difference from the previous one, modulo 2**bits, and 16 bits as all
-    high bytes before all low bytes: both compress better.
+    A number is stored as the difference from the previous one, modulo 65536, and all high bytes
+    before all low bytes: both compress better.
     """
     low = planes.min(axis=1, keepdims=True)
-    top = 2**bits - 1
     high = planes.max(axis=1, keepdims=True).astype(np.float64)
-    unit = ((high - low) / top).astype(np.float32)
+    unit = ((high - low) / _TOP).astype(np.float32)
     unit[[is_even(plane) for plane in planes]] = 0  # else rounding would show as heat
     scaled = (planes - low.astype(np.float64)) / np.where(unit > 0, unit, 1)
-    whole = np.clip(np.rint(scaled), 0, top).astype(np.int64)
-    size = bits // 8
-    steps = np.diff(whole, axis=1, prepend=0).astype(f">u{size}")
-    parts = steps.view(np.uint8).reshape(-1, size).T
+    whole = np.clip(np.rint(scaled), 0, _TOP).astype(np.int64)
+    steps = np.diff(whole, axis=1, prepend=0).astype(">u2")
+    parts = steps.view(np.uint8).reshape(-1, 2).T
     return np.hstack([low, unit]).astype("<f4").tobytes(), parts.tobytes()

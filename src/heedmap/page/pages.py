@@ -9,7 +9,6 @@ import base64
 import hashlib
 import html
 import io
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import resources
@@ -21,7 +20,7 @@ from PIL import Image
 
 from heedmap.errors import as_sentence, format_number, plural
 from heedmap.figures import overlays
-from heedmap.figures.overlays import StepPictures, tiles
+from heedmap.figures.overlays import StepPictures
 from heedmap.io.schemas import EditReport, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from heedmap.results.runs import Run
 
 LIMIT = 8_000_000
-SMALL_LIMIT = 3_000_000
-"""Bytes of a page; the smaller limit holds if no image has more than 256×256 pixels."""
+"""Bytes of a page."""
 MASK_SIDE = 256  # the most pixels on the short side
 _SCRIPTS = (
     "assets/maps",
@@ -52,8 +50,8 @@ _SCRIPTS = (
 )
 
 
-def run_page(run: "Run", *, limit: int | None = None) -> str:
-    """Return the page of a run, of at most `limit` bytes. Default: by the size of the images.
+def run_page(run: "Run", *, limit: int = LIMIT) -> str:
+    """Return the page of a run, of at most `limit` bytes.
 
     If the maps do not fit, it shows windows of steps, or the mean over heads or steps.
     """
@@ -144,9 +142,9 @@ def frame(text: str) -> str:
 
 def preview(result: object, sheet: Image.Image) -> str:
     """Return HTML of a result's sheet for a notebook, in at most about 190,000 characters."""
-    side = 1600
-    while len(url := link(overlays.shrunk(sheet, side), "webp", quality=80)) > 190_000:
-        side = side * 3 // 4
+    small = sheet.copy()
+    while len(url := link(small, "webp", quality=80)) > 190_000:
+        small.thumbnail((small.width * 3 // 4, small.height * 3 // 4))
     return (
         f'<img alt="{html.escape(repr(result))}" src="{url}" style="max-width:100%"><br>'
         'All files, such as an interactive page: <code>.save("folder")</code>.'
@@ -202,12 +200,10 @@ def link(image: Image.Image, kind: str, **options: Any) -> str:
 def _page(
     runs: Sequence["Run"],
     title: str,
-    limit: int | None = None,
+    limit: int = LIMIT,
     **content: Any,
 ) -> str:
     """Return a page of runs; `content` are the pairs, the grid or the ablation."""
-    pixels = max(math.prod(run.image.size) for run in runs)
-    limit = limit or (LIMIT if pixels > 256 * 256 else SMALL_LIMIT)
     share = limit // len(runs)
     data: dict[str, Any] = {
         "runs": [
@@ -221,7 +217,7 @@ def _page(
                 ],
                 "guide": to_json(run.guide_report),
                 "guides": list(map(str, run.settings.guide)),
-                "places": [] if run.places is None else places_data(run.places),
+                "places": places_data(run.places),
                 **picture_data(run.image, share // 2),
                 **run_summary(run),
             }
@@ -263,14 +259,18 @@ def _recordings(run: "Run") -> dict[str, Recording]:
     return recordings
 
 
-def places_data(places: HeatMaps) -> list[dict[str, str]]:
+def places_data(places: HeatMaps | None) -> list[dict[str, str]]:
     """Return the label of each place, and its overlay as a data URL."""
-    items: list[dict[str, str]] = []
-    for word in places.words:
-        overlay = places.at(word.number).overlay()
-        picture = link(overlay, "webp", quality=80)
-        items.append({"label": word.text, "picture": picture})
-    return items
+    if places is None:
+        return []
+    heats = [places.at(word.number) for word in places.words]
+    return [
+        {
+            "label": heat.label,
+            "picture": link(heat.overlay(), "webp", quality=80),
+        }
+        for heat in heats
+    ]
 
 
 def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:
@@ -307,22 +307,21 @@ def masks_data(maps: HeatMaps, budget: int) -> list[dict[str, Any]]:
 
 
 def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None:
-    """Return a mosaic of the images of a run's steps, halved until its URL fits the budget."""
+    """Return a mosaic of the images of a run's steps; None if its URL does not fit the budget."""
     if steps is None:
         return None
+    mosaic = steps.mosaic()
     picture = link(
-        steps.mosaic(),
+        mosaic,
         "webp",
         quality=85,
         method=4,
     )
-    if len(picture) > budget and min(steps.size) >= 16:
-        frames = tuple(frame.reduce(2) for frame in steps.frames)
-        return steps_data(StepPictures(frames, steps.shows), budget)
-    across, _ = tiles(len(steps.frames))
+    if len(picture) > budget:
+        return None
     return {
         "picture": picture,
-        "across": across,
+        "across": mosaic.width // steps.size[0],
         "size": steps.size,
         "shows": steps.shows,
     }
@@ -393,12 +392,11 @@ def strongest_word(maps: HeatMaps, among: Collection[int] = ()) -> int | None:
 
     It is one of `among` if any of these is a content word; None if there are no words.
     """
-    plain = maps.without_shared_scale()
     words = [word for word in maps.words if is_content(word.text)] or maps.words
     words = [word for word in words if word.number in among] or words
     return max(
         (word.number for word in words),
-        key=lambda number: np.std(plain.at(number).values, dtype=float),
+        key=lambda number: np.std(maps.at(number).values, dtype=float),
         default=None,
     )
 

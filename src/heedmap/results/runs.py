@@ -231,27 +231,22 @@ class Run(Result):
         *,
         frames: int = word_figures.FRAMES,
         scale: Scale = "word",
-        width: float | None = None,
     ) -> "Figure":
         """Draw a word's overlay at several single steps, and the finished image.
 
-            run.timeline(["cat", "snow"], frames=4, width=3.25)     # a column of a paper
+            run.timeline(["cat", "snow"], frames=4)
 
         Args:
             word: a word or phrase of the prompt, or a word's number; of several, each is a row, and
                 the image is left out.
             frames: the number of steps, evenly chosen from the first to the last.
             scale: "word", "shared" or "raw" (`HeatMap.value_range`), over all steps.
-            width: of the figure, in inches, from 2 to 100. Default: by the number of steps.
 
         Raises:
-            ArgumentError: if the width has no room for the frames.
             SelectionError: if the steps were averaged while recording.
             WordError: if the model did not read such a word.
         """
-        return word_figures.timeline(
-            self.maps, word, frames=frames, scale=scale, width=width
-        )
+        return word_figures.timeline(self.maps, word, frames=frames, scale=scale)
 
     def animation(self, word: str | int, *, scale: Scale = "word") -> Animation:
         """Draw a word's overlay step by step, of at most 60 steps; arguments as in `timeline`."""

@@ -97,7 +97,7 @@ def pair_words(
             f"kind='replace' needs as many words in both prompts ({len(source.words)} and "
             f"{len(target.words)} here): use 'refine'"
         )
-    changes = [(a, b) for a, b in pairs if _keys(a) != _keys(b)]
+    changes = [(a, b) for a, b in pairs if _key(a) != _key(b)]
     # New punctuation keeps its own attention.
     source_ids = [token.id for token in source.tokens]
     punctuation = not changes and source_ids != [token.id for token in target.tokens]
@@ -113,10 +113,9 @@ def _paired(
 ) -> tuple[list[_Pair], list[tuple[Word, Word]]]:
     """Pair the words of two prompts; return the pairs, and those among them that are a guess."""
     words = [*source.words, *target.words]
-    keys = [" ".join(_keys(word)) for word in words]
+    keys = [_key(word) for word in words]
     nouns: dict[str, str] = {}
-    for word in words:
-        noun = fold(word.text)
+    for noun in keys:
         nouns |= dict.fromkeys(plurals(noun), noun)
     items = ["a" if _DETERMINER.fullmatch(key) else nouns.get(key, key) for key in keys]
     count = len(source.words)
@@ -182,10 +181,8 @@ def _phrases(words: Sequence[Word], prompt: str) -> list[_Phrase]:
     return phrases
 
 
-def _keys(word: Word | None) -> tuple[str, ...]:
-    if word is None:
-        return ()
-    return word_keys(word.text) or (fold(word.text),)
+def _key(word: Word | None) -> str:
+    return "" if word is None else fold(word.text)
 
 
 def _why(changes: list[_Pair], kind: EditKind) -> str:

@@ -1,6 +1,5 @@
 """Tables of words on the K axis of a model: padding, parts of the axis, several encoders."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -63,27 +62,24 @@ def concatenate(tables: Sequence[TokenTable]) -> TokenTable:
         return tables[0]
     prompt = tables[0].prompt
     tokens: list[Token] = []
-    words: list[tuple[int, Word]] = []  # with the number of the encoder
-    for number, table in enumerate(tables):
+    words: list[Word] = []
+    for table in tables:
         first = len(tokens)
         moved = arrange(table, [*[None] * first, *range(len(table.tokens))])
         tokens += moved.tokens[first:]
-        words += [(number, word) for word in moved.words]
-    groups: list[list[tuple[int, Word]]] = []
+        words += moved.words
+    groups: list[list[Word]] = []
     end = 0
-    for number, word in sorted(words, key=lambda pair: (pair[1].start, pair[1].end)):
+    for word in sorted(words, key=lambda word: (word.start, word.end)):
         if word.start >= end:
             groups.append([])
-        groups[-1].append((number, word))
+        groups[-1].append(word)
         end = max(end, word.end)
     joined: list[Word] = []
     for group in groups:
-        start = group[0][1].start
-        end = max(word.end for _, word in group)
-        positions = chain.from_iterable(word.tokens for _, word in group)
-        missing: Counter[int] = Counter()
-        for number, word in group:
-            missing[number] += word.missing
+        start = group[0].start
+        end = max(word.end for word in group)
+        positions = chain.from_iterable(word.tokens for word in group)
         joined.append(
             Word(
                 number=len(joined),
@@ -91,7 +87,7 @@ def concatenate(tables: Sequence[TokenTable]) -> TokenTable:
                 start=start,
                 end=end,
                 tokens=tuple(sorted(positions)),
-                missing=min(missing.values()),
+                missing=min(word.missing for word in group),
             )
         )
     return TokenTable(

@@ -1,7 +1,7 @@
 """Concepts: words to find in an image although the prompt need not hold them."""
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from heedmap.checks import as_ordered_list, check_text
 from heedmap.errors import ArgumentError, quoted
@@ -63,20 +63,15 @@ def concept_places(
     places: list[tuple[int, ...]] = []
     for concept, start in zip(concepts, starts, strict=False):
         end = start + len(concept)
-        positions = {
-            t.position
-            for t in table.tokens
-            if t.kind == "text" and start <= t.start < end
-        }
-        if not positions or any(
-            word.missing for word in table.words if start <= word.start < end
-        ):
+        words = [word for word in table.words if start <= word.start < end]
+        if not words or any(word.missing for word in words):
             raise ArgumentError(
                 f"the concept {quoted(concept)} is past the {table.room} tokens that the model "
                 "reads of all concepts together: expected fewer or shorter ones"
             )
-        for words in table.matches(concept):
-            if words[0].start >= starts[-1]:  # in the prompt
-                positions.update(position for word in words for position in word.tokens)
+        for match in table.matches(concept):
+            if match[0].start >= starts[-1]:  # in the prompt
+                words += match
+        positions = chain.from_iterable(word.tokens for word in words)
         places.append(tuple(sorted(positions)))
     return tuple(places)

@@ -1,10 +1,8 @@
-"""Words and phrases found in a prompt whose words have these `(start, end)` spans.
-
-A place is the numbers of its first and its last word.
-"""
+"""Words and phrases found among the words of a prompt. A place is its words, in order."""
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from heedmap.errors import UnknownWordError, join_words, nearest, plural, quoted
 from heedmap.text.prompts import (
@@ -16,13 +14,16 @@ from heedmap.text.prompts import (
     word_keys,
 )
 
-Span = tuple[int, int]
+if TYPE_CHECKING:
+    from heedmap.text.words import Word
+
+Place = tuple["Word", ...]
 LONGEST_PHRASE = 3  # words; a longer run without a joint is a list, or another language
 NUMBERED = re.compile(r"(.+)#([0-9]{1,9})\W*")
 """A word and the number of its place: "cat#2"."""
 
 
-def find_places(prompt: str, words: Sequence[Span], query: str) -> list[Span]:
+def find_places(prompt: str, words: Sequence["Word"], query: str) -> list[Place]:
     """Return the places of a word or phrase, in order, as `TokenTable.matches` defines them.
 
     Raises:
@@ -42,26 +43,27 @@ def find_places(prompt: str, words: Sequence[Span], query: str) -> list[Span]:
     return places[number - 1 : number]
 
 
-def _find(prompt: str, words: Sequence[Span], query: str) -> list[Span]:
+def _find(prompt: str, words: Sequence["Word"], query: str) -> list[Place]:
     wanted = word_keys(query)
     text, owners = _search_text(prompt, words)
-    whole: list[Span] = []
-    parts: dict[Span, str] = {}
+    whole: list[Place] = []
+    parts: list[Place] = []
     for match in _pattern(wanted).finditer(text) if wanted else ():
         start, end = match.span()
         numbers = [number for number in owners[start:end] if number is not None]
-        place = (numbers[0], numbers[-1])
+        place = tuple(words[numbers[0] : numbers[-1] + 1])
         # A word begins where the character before it is of no word or of another one.
         begins = owners[start - 1] != owners[start]
         ends = owners[end - 1] != owners[end]
         if begins and ends:
             whole.append(place)
-        elif not any(" " in prompt[slice(*words[number])] for number in place):
-            parts[place] = prompt[words[place[0]][0] : words[place[1]][1]]
-    if whole or len({*map(fold, parts.values())}) == 1:
+        else:
+            parts.append(place)
+    names = [prompt[place[0].start : place[-1].end] for place in parts]
+    if whole or len({*map(fold, names)}) == 1:
         return list(dict.fromkeys(whole or parts))
-    names = list(dict.fromkeys(parts.values()))
-    names = names or nearest(query, [prompt[start:end] for start, end in words])
+    names = list(dict.fromkeys(names))
+    names = names or nearest(query, [word.text for word in words])
     advice = ""
     if names:
         choice = join_words([quoted(name) for name in names], "or")
@@ -69,7 +71,7 @@ def _find(prompt: str, words: Sequence[Span], query: str) -> list[Span]:
     raise UnknownWordError(f"{quoted(query)} is not in {quoted(prompt)}{advice}")
 
 
-def _search_text(prompt: str, words: Sequence[Span]) -> tuple[str, list[int | None]]:
+def _search_text(prompt: str, words: Sequence["Word"]) -> tuple[str, list[int | None]]:
     """Return the folded words, with a space around each, and the word of each character.
 
     Words of a text without spaces adjoin there as in the prompt. The words of a concept are joined
@@ -79,17 +81,17 @@ def _search_text(prompt: str, words: Sequence[Span]) -> tuple[str, list[int | No
     text = ""
     owners: list[int | None] = []
     last = -1
-    for number, (start, end) in enumerate(words):
-        keys = word_keys(prompt[start:end])
-        if " " in prompt[start:end]:
+    for number, word in enumerate(words):
+        keys = word_keys(word.text)
+        if " " in word.text:
             keys = ("\n".join(keys),)
         for part, key in enumerate(keys):
-            if part or start != last or start in starts:
+            if part or word.start != last or word.start in starts:
                 text += " "
                 owners.append(None)
             text += key
             owners += [number] * len(key)
-        last = end
+        last = word.end
     return f"{text} ", [*owners, None]
 
 
@@ -104,26 +106,33 @@ def _pattern(wanted: Sequence[str]) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def phrase_around(prompt: str, words: Sequence[Span], place: Span) -> Span:
+def phrase_around(prompt: str, words: Sequence["Word"], place: Place) -> Place:
     """Return the phrase around a place, as `TokenTable.phrase` defines it."""
-    first, last = place
-    text = prompt[slice(*words[first])]
+    first = place[0].number
+    last = place[-1].number
+    text = place[0].text
     if is_content(text) and not is_unspaced(text):
         while _describes(prompt, words, first - 1, first):
             first -= 1
-    if describes(prompt[slice(*words[last])]):
+    if describes(place[-1].text):
         while _describes(prompt, words, last + 1, last):
             last += 1
-    return (first, last) if last - first < LONGEST_PHRASE else place
+    return tuple(words[first : last + 1]) if last - first < LONGEST_PHRASE else place
 
 
-def _describes(prompt: str, words: Sequence[Span], number: int, neighbour: int) -> bool:
+def _describes(
+    prompt: str,
+    words: Sequence["Word"],
+    number: int,
+    neighbour: int,
+) -> bool:
     """Return whether a word may stand in a phrase with the word before or behind it.
 
     Only spaces or a hyphen may stand between the two.
     """
     if not 0 <= number < len(words):
         return False
-    first, second = sorted([words[number], words[neighbour]])
-    gap = prompt[first[1] : second[0]].strip(" \t")
-    return gap in ("", "-") and describes(prompt[slice(*words[number])])
+    first = words[min(number, neighbour)]
+    second = words[max(number, neighbour)]
+    gap = prompt[first.end : second.start].strip(" \t")
+    return gap in ("", "-") and describes(words[number].text)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from itertools import accumulate, pairwise, product
+from itertools import pairwise, product
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -11,14 +11,14 @@ from heedmap.errors import ArgumentError
 MAX_TABLE = 500_000  # cells of the dynamic program: about a second
 
 _Item = TypeVar("_Item")
-_Paths = dict[tuple[int, int], tuple[float, Any]]
+# The value of an alignment, and its matches as a linked list (earlier, i, j).
+_Path = tuple[float, Any]
+_NO_PATH: _Path = (-math.inf, None)
 
 
 def best_matches(
     a: Sequence[Hashable],
     b: Sequence[Hashable],
-    a_sizes: Sequence[int] = (),
-    b_sizes: Sequence[int] = (),
     *,
     match: int,
     swap: int,
@@ -27,58 +27,46 @@ def best_matches(
     """Return the pairs (i, j) of equal items of the best alignment of two sequences, ascending.
 
     Global alignment after Needleman and Wunsch (1970), with scores of equal pairs, unequal pairs
-    and items without a partner. Among alignments of the same score the best has the most items in
-    units (such as words, of `a_sizes` and `b_sizes` items) that were matched whole, then the fewest
-    seams (a match after an item without one; so surplus goes to the end), then its surplus as early
-    as possible: the words before a noun stay with the noun.
+    and items without a partner. Among alignments of the same score the best has the most matches,
+    then the fewest seams (a match after an item without one; so surplus goes to the end), then its
+    surplus as early as possible: the words before a noun stay with the noun.
     """
     if len(a) * len(b) > MAX_TABLE:
         raise ArgumentError(
             f"the prompts are too long to be aligned: {len(a)} and {len(b)} words or tokens; make "
             "both shorter"
         )
-    # One integer orders the alignments: score, then items in whole units, then seams.
-    whole = len(a) + len(b) + 2
-    score = whole**2
-    a_sizes = a_sizes or [1] * len(a)
-    b_sizes = b_sizes or [1] * len(b)
-    a_units = dict(zip(accumulate(a_sizes), a_sizes, strict=True))
-    b_units = dict(zip(accumulate(b_sizes), b_sizes, strict=True))
-    # The best alignment of the first i items with the first j, as (value, matches): of all, and
-    # where a match follows. Matches are linked lists (earlier, i, j, length).
-    best: _Paths = {(0, 0): (0, None)}
-    joined: _Paths = {(0, 0): (0, None)}
-
-    def extend(paths: _Paths, i: int, j: int, gain: int) -> tuple[float, Any]:
-        value, matches = paths.get((i, j), (-math.inf, None))
-        return value + gain, matches
-
-    cells = product(range(len(a) + 1), range(len(b) + 1))
-    next(cells)
-    for i, j in cells:
-        paths: list[tuple[float, Any]] = []
-        if i and j and a[i - 1] == b[j - 1]:
-            size = a_units.get(i, 0)
-            if size == b_units.get(j) and a[i - size : i] == b[j - size : j]:
-                gain = size * (match * score + whole)
-                value, earlier = extend(joined, i - size, j - size, gain)
-                paths.append((value, (earlier, i, j, size)))
-            value, earlier = extend(joined, i - 1, j - 1, match * score)
-            paths.append((value, (earlier, i, j, 1)))
-        other = max(
-            extend(best, i - 1, j - 1, swap * score),
-            extend(best, i, j - 1, gap * score),
-            extend(best, i - 1, j, gap * score),
+    # One integer orders the alignments: score, then matches, then seams.
+    unit = len(a) + len(b) + 2
+    score = unit**2
+    # The best alignments of the first i items with the first j: of all, and where a match follows.
+    best: dict[tuple[int, int], _Path] = {(0, 0): (0, None)}
+    joined = dict(best)
+    for i, j in product(range(len(a) + 1), range(len(b) + 1)):
+        if i == j == 0:
+            continue
+        swapped = best.get((i - 1, j - 1), _NO_PATH)
+        added = best.get((i, j - 1), _NO_PATH)
+        dropped = best.get((i - 1, j), _NO_PATH)
+        value, matches = max(
+            (swapped[0] + swap * score, swapped[1]),
+            (added[0] + gap * score, added[1]),
+            (dropped[0] + gap * score, dropped[1]),
             key=itemgetter(0),
         )
-        seam = (other[0] - 1, other[1])
-        best[i, j] = max([*paths, other], key=itemgetter(0))
-        joined[i, j] = max([*paths, seam], key=itemgetter(0))
+        paths: list[_Path] = [(value, matches)]
+        if i and j and a[i - 1] == b[j - 1]:
+            earlier = joined[i - 1, j - 1]
+            gain = match * score + unit
+            paths.insert(0, (earlier[0] + gain, (earlier[1], i - 1, j - 1)))
+        best[i, j] = max(paths, key=itemgetter(0))
+        paths[-1] = (value - 1, matches)
+        joined[i, j] = max(paths, key=itemgetter(0))
     pairs: list[tuple[int, int]] = []
-    matches = best[len(a), len(b)][1]
+    _, matches = best[len(a), len(b)]
     while matches is not None:
-        matches, i, j, size = matches
-        pairs += [(i - k, j - k) for k in range(1, size + 1)]
+        matches, i, j = matches
+        pairs.append((i, j))
     return pairs[::-1]
 
 

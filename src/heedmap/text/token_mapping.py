@@ -1,12 +1,11 @@
 """The source's tokens whose attention the tokens of an edited prompt take."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from heedmap.io.schemas import TokenKind
 from heedmap.text.alignment import WordAlignment
 from heedmap.text.axis import separate
-from heedmap.text.sequences import best_matches, segments
+from heedmap.text.sequences import best_matches
 from heedmap.text.words import TokenTable
 
 _SPECIALS: tuple[TokenKind, ...] = ("start", "image", "end", "pad")
@@ -50,8 +49,7 @@ def replacement(
     - A word maps token to token to a partner of as many tokens, as in the published code; to
       another one of b tokens, each of its tokens has `M[w, n] = 1/b`. A word that stayed maps token
       to token (if the limit cut it, its surplus maps to the last one read).
-    - Punctuation between the same two words maps to equal punctuation in order, then the unequal
-      ones among them in order, the surplus to the last.
+    - Punctuation maps to that between the same two words in order, the surplus to the last.
     - The start maps to the start, the end to the end, the j-th padding token to the j-th, and
       surplus padding to the target's last padding token, or else to its end. Tokens of images map
       in order.
@@ -69,12 +67,10 @@ def replacement(
         targets |= _in_order(source.positions(kind), after)
     for pair in alignment.pairs:
         a, b = pair
-        before: Sequence[int] = ()
-        after: Sequence[int] = ()
-        if a:
-            before = source.words[a.number].tokens
-        if b:
-            after = target.words[b.number].tokens
+        if a is None or b is None:
+            continue
+        before = source.words[a.number].tokens
+        after = target.words[b.number].tokens
         pieces = list(zip(_ids(source, before), _ids(target, after), strict=False))
         stayed = pair not in alignment.changes and all(x == y for x, y in pieces)
         if stayed or len(before) == len(after):
@@ -82,12 +78,7 @@ def replacement(
         elif after:
             targets |= dict.fromkeys(before, after)
     for before, after in zip(_punctuation(source), _punctuation(target), strict=True):
-        ids = (_ids(source, before), _ids(target, after))
-        matches = best_matches(*ids, match=1, swap=-1, gap=0)
-        for a, b, match in segments(matches, before, after):
-            targets |= _in_order(a, b)
-            targets |= {w: (n,) for w, n in match}
-
+        targets |= _in_order(before, after)
     last = last or (len(target.tokens) - 1,)
     entries: list[tuple[int, int, float]] = []
     for w in reversed(range(len(source.tokens))):
@@ -99,28 +90,27 @@ def replacement(
 def refinement(source: TokenTable, target: TokenTable) -> list[int | None]:
     """Return for each target position the source position whose column it takes, None for its own.
 
-    The text tokens are aligned by their ids (Needleman and Wunsch, with gap 0, match 1 and mismatch
-    -1), as in prompt-to-prompt (Hertz et al. 2022), and `best_matches` prefers whole words. The
-    start takes the start's column, the end the end's, the j-th padding token the j-th's; additional
-    padding keeps its own. The positions ascend.
+    Words and punctuation are aligned by the ids of their tokens (Needleman and Wunsch, with gap 0,
+    match 1 and mismatch -1), as tokens are in prompt-to-prompt (Hertz et al. 2022). The start takes
+    the start's column, the end the end's, the j-th padding token the j-th's; additional padding
+    keeps its own. The positions ascend.
     """
     columns: list[int | None] = [None] * len(target.tokens)
     for kind in _SPECIALS:
         for w, n in zip(source.positions(kind), target.positions(kind), strict=False):
             columns[n] = w
-    before = source.positions()
-    after = target.positions()
+    before = _units(source)
+    after = _units(target)
     matches = best_matches(
-        _ids(source, before),
-        _ids(target, after),
-        _sizes(source),
-        _sizes(target),
+        [_ids(source, unit) for unit in before],
+        [_ids(target, unit) for unit in after],
         match=1,
         swap=-1,
         gap=0,
     )
     for i, j in matches:
-        columns[after[j]] = before[i]
+        for w, n in zip(before[i], after[j], strict=True):
+            columns[n] = w
     return columns
 
 
@@ -131,19 +121,19 @@ def _in_order(
     return {w: (after[min(k, len(after) - 1)],) for k, w in enumerate(before) if after}
 
 
-def _ids(table: TokenTable, positions: Sequence[int]) -> list[int]:
-    return [table.tokens[position].id for position in positions]
+def _ids(table: TokenTable, positions: Sequence[int]) -> tuple[int, ...]:
+    return tuple(table.tokens[position].id for position in positions)
 
 
 def _owners(table: TokenTable) -> dict[int, int]:
     return {p: number for number, word in enumerate(table.words) for p in word.tokens}
 
 
-def _sizes(table: TokenTable) -> list[int]:
-    """Return the numbers of text tokens of one word in a row; punctuation stands alone."""
+def _units(table: TokenTable) -> list[tuple[int, ...]]:
+    """Return the text tokens of each word; punctuation stands alone."""
     owners = _owners(table)
-    units = Counter(owners.get(p, -1 - p) for p in table.positions())
-    return list(units.values())
+    others = [(position,) for position in table.positions() if position not in owners]
+    return sorted([*others, *(word.tokens for word in table.read_words)])
 
 
 def _punctuation(table: TokenTable) -> list[list[int]]:

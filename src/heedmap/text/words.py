@@ -7,7 +7,7 @@ table are also its schema in files.
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, groupby
 from typing import Annotated
 
 from heedmap.checks import check_int, check_text
@@ -179,16 +179,14 @@ class TokenTable:
             UnknownWordError: if there is no such encoder, or it read no word; they are counted
                 from 0.
         """
-        number = check_int("the encoder", number)
         encoders = dict(enumerate(self.encoder_positions))
-        places = encoders.get(number, range(0))
+        places = encoders.get(check_int("the encoder", number), range(0))
         words: list[Word] = []
         for word in self.words:
             tokens = tuple(place for place in word.tokens if place in places)
             words.append(replace(word, tokens=tokens))
         table = replace(self, words=tuple(words))
-        is_unread = self.read_words and not table.read_words
-        if is_unread or number not in encoders:
+        if not table.read_words:
             raise UnknownWordError(
                 f"encoder {number} read no word of the prompt: expected one of {len(encoders)}, "
                 "counted from 0, that the pipeline runs with (Stable Diffusion 3 may lack T5)"
@@ -221,21 +219,12 @@ class TokenTable:
 
         Words that name neither a thing nor a property are in none of them.
         """
-        spans = self._spans
         phrases: list[tuple[Word, ...]] = []
         for word in self.read_words:
             if describes(word.text) or is_unspaced(word.text):
-                place = (word.number, word.number)
-                words = self._at_place(phrase_around(self.prompt, spans, place))
+                words = phrase_around(self.prompt, self.words, (word,))
                 phrases.append(tuple(one for one in words if one.tokens))
         return tuple(dict.fromkeys(phrases))
-
-    @property
-    def _spans(self) -> list[tuple[int, int]]:
-        return [(word.start, word.end) for word in self.words]
-
-    def _at_place(self, place: tuple[int, int]) -> tuple[Word, ...]:
-        return self.words[place[0] : place[1] + 1]
 
     def positions(self, *kinds: TokenKind) -> tuple[int, ...]:
         """Return the positions on the `K` axis of the tokens of these kinds (default: "text")."""
@@ -284,8 +273,7 @@ class TokenTable:
             UnknownWordError: if there is no such place, or it is a part of different words.
         """
         query = check_text("the word", query, "house")
-        places = find_places(self.prompt, self._spans, query)
-        return tuple(self._at_place(place) for place in places)
+        return tuple(find_places(self.prompt, self.words, query))
 
     def find(self, query: str) -> tuple[int, ...]:
         """Return the positions on the `K` axis of the tokens of a word or phrase, ascending.
@@ -337,22 +325,18 @@ class TokenTable:
         """
         places = self._read_places(query)
         if not _QUOTED.fullmatch(query.strip()):
-            spans = self._spans
-            numbers = [(place[0].number, place[-1].number) for place in places]
-            around = [phrase_around(self.prompt, spans, place) for place in numbers]
-            places = [self._at_place(place) for place in around]
+            places = [phrase_around(self.prompt, self.words, place) for place in places]
         return _tokens_of(places)
 
     def text_of(self, tokens: Collection[int]) -> str:
         """Return the words that have some of these tokens, as in the prompt: "blue tree"."""
-        runs: list[list[Word]] = []
-        for word in self.words:
-            if set(word.tokens).isdisjoint(tokens):
-                continue
-            if not runs or runs[-1][-1].number != word.number - 1:
-                runs.append([])
-            runs[-1].append(word)
-        texts = [self.prompt[run[0].start : run[-1].end] for run in runs]
+        texts: list[str] = []
+        for has_tokens, group in groupby(
+            self.words, lambda word: not set(word.tokens).isdisjoint(tokens)
+        ):
+            words = [*group]
+            if has_tokens:
+                texts.append(self.prompt[words[0].start : words[-1].end])
         return " and ".join(texts)
 
     def _read_places(self, query: str) -> list[tuple[Word, ...]]:

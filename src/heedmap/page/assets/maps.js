@@ -174,17 +174,16 @@ const maps = (() => {
       const counts = this.layers.map(({ heads }) => table.windows.length * (table.heads ? heads : 1) * this.entries.length);
       const total = counts.reduce((sum, count) => sum + count, 0);
       const ranges = new Float32Array(bytes.buffer, 0, total * 2);
-      const wide = table.bits === 16;
       let [at, range] = [total * 8, 0];
       const numbers = this.layers.map(({ grid: [h, w] }, i) => {
         const count = counts[i] * w * h;
-        const whole = wide ? new Uint16Array(count) : new Uint8Array(count);
+        const whole = new Uint16Array(count);
         for (let place = 0, value = 0; place < count; place++, at++) {
           if (place % (w * h) === 0) value = 0;
-          value += wide ? (bytes[at] << 8) | bytes[at + count] : bytes[at];
-          whole[place] = value; // the array takes it modulo 2**bits
+          value += (bytes[at] << 8) | bytes[at + count];
+          whole[place] = value; // the array takes it modulo 65536
         }
-        if (wide) at += count;
+        at += count;
         range += counts[i] * 2;
         return { whole, ranges: ranges.subarray(range - counts[i] * 2, range) };
       });
