@@ -28,8 +28,3 @@ def test_a_guided_run_shows_its_losses(load_page: Any):
     )
     lines = [path.get_attribute("d") for path in curve.locator("path").all()]
     assert lines == ["M0,12.5L100,25", "M0,25L100,37.5"]
-
-
-def test_a_run_without_guides_has_no_such_part(load_page: Any):
-    opened = load_page(pages.run_page(small()))
-    expect(opened.page.locator("#guide")).to_be_hidden()

@@ -270,6 +270,16 @@ class AttentionEvent:
         attention = self._row(row, some, joint=True, values=False)
         return attention.probabilities(heads=heads)
 
+    def with_log_sum(self) -> "AttentionEvent":
+        """Return the event with its log-sum, which is computed if the kernel did not give it."""
+        if self.log_sum is not None:
+            return self
+        rows = [
+            self._row(number, RowLayout(), joint=True, values=False).log_sums()
+            for number in range(len(self.query))
+        ]
+        return replace(self, log_sum=torch.stack(rows))
+
     def token_maps(
         self,
         row: int,
@@ -289,9 +299,7 @@ class AttentionEvent:
         Returns:
             (K', h, w), float32.
         """
-        attention = self.row(row, values=False)
-        if attention.log_sum is None:
-            attention = replace(attention, log_sum=attention.log_sums())
+        attention = self.with_log_sum().row(row, values=False)
         p = attention.probabilities(tokens, heads)
         return p.mean(dim=0).mT.reshape(-1, *self.site.grid)
 

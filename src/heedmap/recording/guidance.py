@@ -42,7 +42,7 @@ class GuideMaps:
     They are means over layers and heads, at the largest grid of the layers.
 
     Args:
-        events: the attention of each layer.
+        events: the attention of each layer, by dotted path; log-sums are added.
         row: the row of the batch that reads the image's prompt.
         table: the words and tokens of the prompt.
         names: returns the layers of a selection.
@@ -53,13 +53,14 @@ class GuideMaps:
 
     def __init__(
         self,
-        events: Sequence[AttentionEvent],
+        events: dict[str, AttentionEvent],
         row: int,
         table: TokenTable,
         size: tuple[int, int],
         names: Callable[[Part | None], Sequence[str]],
     ) -> None:
-        self._events = {event.layer: event for event in events}
+        self._events = events
+        self._layers = list(events)
         self._row = row
         self._names = names
         self.tokens = table
@@ -68,16 +69,13 @@ class GuideMaps:
     def select(self, layers: Part | None) -> "GuideMaps":
         """Return the maps of some layers, as `HeatMaps.select` takes them, but for a function."""
         maps = copy(self)
-        names = self._names(layers)
-        maps._events = {
-            name: event for name, event in self._events.items() if name in names
-        }
+        maps._layers = [name for name in self._names(layers) if name in self._events]
         return maps
 
     @property
     def grids(self) -> dict[str, tuple[int, int]]:
         """The grid (h, w) of each layer."""
-        return {name: event.site.grid for name, event in self._events.items()}
+        return {name: self._events[name].site.grid for name in self._layers}
 
     def __getitem__(self, word: str) -> Tensor:
         """Return the map (h, w) of a word or phrase."""
@@ -92,7 +90,8 @@ class GuideMaps:
         """Return the maps (K', h, w) of tokens, by their positions on the K axis."""
         grid = max(self.grids.values())
         maps: list[Tensor] = []
-        for event in self._events.values():
+        for name in self._layers:
+            event = self._events[name] = self._events[name].with_log_sum()
             one = event.token_maps(self._row, tokens)[None]
             maps.append(interpolate(one, grid, mode="bilinear")[0])
         return torch.stack(maps).mean(dim=0)
@@ -145,7 +144,7 @@ class LatentGuide:
         self._losses = list(map(loss_of, guides))
         self._options = [one if isinstance(one, Guide) else default for one in guides]
         self.passes = 0
-        self._events: list[AttentionEvent] = []
+        self._events: dict[str, AttentionEvent] = {}
         self._shift: Tensor | None = (
             None  # of the latents, in this call of the scheduler
         )
@@ -194,7 +193,7 @@ class LatentGuide:
             self._latents = _stacked(chosen[name])
             with alone(layout), _frozen(model), torch.enable_grad():
                 self._shift = self._find_shift(model, chosen)
-            self._events = []
+            self._events = {}
         if self._shift is None:
             return None
         images = [row.image for row in call.layout.rows]
@@ -241,7 +240,7 @@ class LatentGuide:
         """Run the model on latents (B, …); return them, with a gradient, and the losses (G, B)."""
         name = self._call.family.inputs[0]
         latents = latents.detach().requires_grad_()
-        self._events = []
+        self._events = {}
         model.forward(**{**inputs, name: _like(latents, inputs[name])})
         self.passes += 1
         losses = self._losses_now(first_row=0)
@@ -263,7 +262,7 @@ class LatentGuide:
 
     def observe(self, event: AttentionEvent) -> None:
         """Keep the queries and keys of a layer until the pass is over."""
-        self._events.append(replace(event, value=None, output=None))
+        self._events[event.layer] = replace(event, value=None, output=None)
 
     def _losses_now(self, first_row: int) -> Tensor:
         """Return the losses (G, B) of the pass that was observed."""
@@ -290,7 +289,7 @@ class LatentGuide:
             losses = self._losses_now(self._rows(blocks).start)
             self._after[step] = losses
             self._before.setdefault(step, losses)
-        self._events = []
+        self._events = {}
 
     # --- a call of the scheduler ---
 
