@@ -36,7 +36,8 @@ def _draws_from_text(name: str, kind: Any) -> bool:
     if not isinstance(kind, type):
         return False
     if hasattr(kind, "_backends"):  # what stands for a class whose requirements are not installed
-        return name in registry.NOT_YET and "Img2Img" not in name
+        is_listed = any(name in names for names in registry.UNSERVED.values())
+        return is_listed and "Img2Img" not in name
     if not issubclass(kind, diffusers.DiffusionPipeline):
         return False
     parameters = inspect.signature(kind.__call__).parameters

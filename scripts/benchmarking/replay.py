@@ -20,7 +20,7 @@ import transformers
 from diffusers.models.attention_processor import Attention
 
 from heedmap.backends import loading
-from heedmap.recording import grouping, refining
+from heedmap.recording import recorder, refining
 
 PROMPT = "a red house next to a blue tree in snow"  # ten tokens; twelve with start and end
 SETTING = ("width", "latent", "dtype", "threads")
@@ -222,7 +222,7 @@ def pass_by_pass() -> Iterator[None]:
     So the time of a pass is its own. A run computes several passes together, and refines maps at
     four steps at most: what is measured is an upper bound.
     """
-    with patch.multiple(grouping, MAX_PASSES=1), patch.multiple(refining, PROPAGATION_STEPS=999):
+    with patch.multiple(recorder, MAX_PASSES=1), patch.multiple(refining, PROPAGATION_STEPS=999):
         refining.propagation_steps.cache_clear()
         yield
     refining.propagation_steps.cache_clear()

@@ -42,7 +42,7 @@ def measure(pipe: Any, n: int, seed: int, progress: Progress, **how: Any) -> Fig
 
 def largest(budget: heedmap.Budget, by: Sequence[Any]) -> list[dict[str, Any]]:
     """The key with the largest share in each layer."""
-    sinks = budget.sinks(0, by)  # the largest first
+    sinks = budget.sink_rows(0, by)  # the largest first
     return list({sink.get("layer"): sink for sink in reversed(sinks)}.values())
 
 

@@ -1,6 +1,7 @@
 """Loading: the embedded model, a folder, a hub id that cannot be reached."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -120,10 +121,7 @@ def test_a_table_without_weights_equals_the_pipelines(folder, patches):
 
 def test_a_table_reads_no_weights(patches, tmp_path):
     bare = tmp_path / "bare"
-    (bare / "tokenizer").mkdir(parents=True)
-    (bare / "model_index.json").write_bytes((patches / "model_index.json").read_bytes())
-    for file in (patches / "tokenizer").iterdir():
-        (bare / "tokenizer" / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(patches, bare, ignore=shutil.ignore_patterns("*.safetensors", "text_encoder"))
     assert loading.token_table("a house", bare) == loading.token_table("a house", patches)
     (bare / "tokenizer" / "tokenizer.json").unlink()
     for said in ('{"_class_name": "A", "tokenizer": ["transformers", "T5Tokenizer"]}', "[", "{}"):

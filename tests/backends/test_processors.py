@@ -3,6 +3,7 @@
 import pytest
 from diffusers.models.attention_processor import AttnProcessor2_0
 from making import run
+from torch.nn.functional import scaled_dot_product_attention
 
 from heedmap.errors import TraceError
 from heedmap.recording.tracing import trace
@@ -31,4 +32,17 @@ def test_processors_that_compute_no_attention_are_refused(pipe):
 
     pipe.unet.set_attn_processor(Hidden())
     with pytest.raises(TraceError, match="Hidden"), trace(pipe):
+        run(pipe, "a house")
+
+
+def test_a_processor_that_holds_the_kernel_itself_is_refused(pipe):
+    """It is not looked up in `torch.nn.functional` when it is called."""
+
+    class Holding:
+        def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None):
+            text = hidden_states if encoder_hidden_states is None else encoder_hidden_states
+            return scaled_dot_product_attention(hidden_states, *[attn.to_k(text)] * 2)
+
+    pipe.unet.set_attn_processor(Holding())
+    with pytest.raises(TraceError, match="Holding"), trace(pipe):
         run(pipe, "a house")

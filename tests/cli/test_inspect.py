@@ -87,7 +87,7 @@ def test_places_are_recorded_repeated_and_shown(model, desk: Path):
     assert run_json("inspect", "again", "--place", "9,9")["words"][0]["word"] == "9,9"
     error_of("inspect", "again", "--place", "house")
     run_command("repeat", "made", "--budget", "--out", "more")
-    assert Run.load("more").budget()
+    assert Run.load("more").budget.rows()
     error_of("repeat", "made", "--budget")
     usage_error_of("inspect", "again", "--place", "9,")
     error_of("repeat", "made", "--place", "2000,9")
@@ -112,12 +112,12 @@ def test_the_budget_is_generated_printed_and_drawn(model, saved: Path):
     run_command("generate", PROMPT, "--seed", 3, "--steps", 1, "--budget", "-o", "kept")
     budget = Run.load("kept").budget
     found = run_json("inspect", "kept", "--budget")
-    assert found["budget"] == budget()
-    assert found["sinks"] == budget.sinks()
+    assert found["budget"] == budget.rows()
+    assert found["sinks"] == budget.sink_rows()
     expected = encode(budget.figure())
     assert (Path(found["folder"]) / "budget.png").read_bytes() == expected
     printed = run_command("inspect", "kept", "--budget", "-o", "again")
-    assert all(f"{row['words']:.3g}" in printed for row in budget())
+    assert all(f"{row['words']:.3g}" in printed for row in budget.rows())
     assert "budget=True" in error_of("inspect", saved, "--budget")
 
 

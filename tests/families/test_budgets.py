@@ -1,5 +1,7 @@
 """The budget of attention: shares of all keys and entropies against float64, and planted sinks."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -52,11 +54,11 @@ def test_shares_and_entropies_are_exact_for_each_image_of_a_guided_batch(load, f
             exact = torch.stack([p[image] for p in found[layer.name]])
             np.testing.assert_allclose(array[:, :, 0], exact, rtol=1e-5, atol=1e-8)
         for by in ((), ("layer",), ("head", "layer", "step")):
-            rows = budget(by)
+            rows = budget.rows(by)
             assert [*rows[0]] == [*by, *GROUPS[family], "entropy"]
             for one in rows:
                 assert sum(one[name] for name in GROUPS[family]) == pytest.approx(1, abs=1e-6)
-    whole, layers = (budget(by) for by in ((), ("layer",)))
+    whole, layers = (budget.rows(by) for by in ((), ("layer",)))
     for name, value in whole[0].items():
         assert value == pytest.approx(np.mean([one[name] for one in layers]))
 
@@ -76,7 +78,7 @@ def test_a_planted_sink_is_found_as_a_token_and_as_a_position(load, monkeypatch)
     with trace(pipe, budget=True) as traced:
         paint(pipe, prompt="a red dog", **row.arguments())
     (budget,) = traced.budgets
-    sinks = budget.sinks(k=3)
+    sinks = budget.sink_rows(k=3)
     names = {(sink["group"], sink["text"].split()[-2:][0], sink["key"]) for sink in sinks}
     tokens = [("words", budget.recording.table.tokens[n].text.split()[1], n) for n in row.red]
     others = [("image", "(2,", 31), ("references", "(2,", 74)]
@@ -85,7 +87,7 @@ def test_a_planted_sink_is_found_as_a_token_and_as_a_position(load, monkeypatch)
     assert len(sinks) == 4 * len(budget.recording.layers)
     for sink in sinks:
         assert sink["times"] == pytest.approx(sink["share"] * (24 + 15 + 24 + 20))
-    assert budget.sinks(k=50) == []
+    assert budget.sink_rows(k=50) == []
 
 
 def test_axes_have_equal_means_while_recording_and_afterwards(load):
@@ -98,15 +100,15 @@ def test_axes_have_equal_means_while_recording_and_afterwards(load):
     whole, steps, layers, averaged = kept
     pairs = [(steps, ("step",)), (layers, ("layer",)), (averaged, ())]
     for budget, by in pairs:
-        for one, other in zip(budget(), whole(by), strict=True):
+        for one, other in zip(budget.rows(), whole.rows(by), strict=True):
             assert one == pytest.approx(other, abs=1e-6)
     with pytest.raises(SelectionError):
-        layers(["step"])
+        layers.rows(["step"])
     with pytest.raises(ArgumentError):
         layers.sinks(k=-1)
 
 
-def test_a_budget_is_saved_read_repeated_and_drawn(load, tmp_path):
+def test_a_budget_is_saved_read_repeated_and_drawn(load, tmp_path, monkeypatch):
     pipe = load("sd3")
     call = TABLE["sd3"].options(keep=("layer", "step"))
     plain = hm.generate(pipe, PROMPTS[0], **call)
@@ -114,12 +116,16 @@ def test_a_budget_is_saved_read_repeated_and_drawn(load, tmp_path):
     assert np.array_equal(run.image, plain.image)
     back = hm.Run.load(run.save(tmp_path / "run", overlays=False))
     by = ("layer", "step")
-    assert back.budget(by) == run.budget(by)
-    assert hm.repeat(pipe, back).run.budget(by) == run.budget(by)
-    assert [*back.budget.sinks(2)[0]][:3] == ["layer", "group", "text"]
+    assert back.budget.rows(by) == run.budget.rows(by)
+    assert hm.repeat(pipe, back).run.budget.rows(by) == run.budget.rows(by)
+    table = back.budget(by=by)
+    assert table.to_dict("records") == run.budget.rows(by)
+    assert [*back.budget.sinks(2).columns[:3]] == ["layer", "group", "text"]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert back.budget(by) == run.budget.rows(by)
     for axis in by:
         (axes,) = back.budget.figure([axis]).axes
-        rows = back.budget([axis])
+        rows = back.budget.rows([axis])
         widths = [[bar.get_width() for bar in bars] for bars in axes.containers]
         assert np.transpose(widths) == pytest.approx(np.array([[*r.values()][1:-1] for r in rows]))
         assert [text.get_text() for text in axes.get_yticklabels()] == [str(r[axis]) for r in rows]
@@ -129,6 +135,11 @@ def test_a_budget_is_saved_read_repeated_and_drawn(load, tmp_path):
         _ = hm.Run.load(plain.save(tmp_path / "plain", overlays=False)).budget
 
 
-def test_a_budget_needs_the_branch_of_the_prompt(load):
-    with pytest.raises(ArgumentError):
-        trace(load("sd1"), branches=["negative"], budget=True)
+def test_a_budget_is_that_of_the_prompt_whichever_branch_has_maps(load):
+    pipe, budgets = load("sd1"), []
+    for branch in ("negative", "conditional"):
+        with trace(pipe, branches=[branch], budget=True) as traced:
+            paint(pipe, prompt="a cat", **TABLE["sd1"].arguments())
+        budgets += traced.budgets
+    one, other = budgets
+    assert one.rows() == other.rows()

@@ -48,14 +48,14 @@ def test_what_words_read_is_exact(load, family):
 def test_what_words_read_has_maps_files_and_figures_of_its_own(load, tmp_path):
     pipe, more = load("sd3"), {"seed": 1, "steps": 2, "size": (48, 80), "keep": {"layer", "step"}}
     run = hm.generate(pipe, "a red house", **more, reads=True)
-    heat = run.maps.select(steps=1).reads["house"]
+    heat = run.maps.select(steps=1)["house"].reads
     array = np.mean([part[1, 0] for part in run.maps.reading.arrays], axis=0)
     columns = [run.maps.recording.columns[n] for n in run.maps.tokens.find("house")]
     np.testing.assert_allclose(heat.values.mean(), array[:, columns].mean(), rtol=1e-2)
     assert heat.share_of == "reads" and heat.label != "house"
     assert not np.allclose(heat.values, run.maps.select(steps=1)["house"].values)
     saved = hm.Run.load(run.save(tmp_path / "run"))
-    np.testing.assert_array_equal(saved.maps.reads["house"], run.maps.reads["house"])
+    np.testing.assert_array_equal(saved.maps["house"].reads, run.maps.reads["house"])
     np.testing.assert_array_equal(saved.text_attention.values, run.text_attention.values)
     assert {"reads.png", "text.png"} <= {path.name for path in (tmp_path / "run").iterdir()}
     again = hm.repeat(pipe, saved).run
@@ -64,7 +64,7 @@ def test_what_words_read_has_maps_files_and_figures_of_its_own(load, tmp_path):
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels[:5] == ["<start>", "a", "red", "house", "<end>"]
     plain = hm.generate(pipe, "a red house", **more)
-    assert plain.text_attention is None
+    assert plain.text_attention is None and plain.maps["house"].reads is None
     with pytest.raises(SelectionError):
         plain.maps.reads  # noqa: B018
 

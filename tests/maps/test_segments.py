@@ -154,3 +154,12 @@ def test_segments_need_a_phrase_and_refined_maps():
         HeatMaps(recording(PROMPT)).segment()
     with pytest.raises(UnknownWordError):
         maps.segment().mask("cat")
+
+
+def test_maps_of_a_trace_are_segmented_with_their_image():
+    maps = maps_of_phrases()
+    bare = HeatMaps(maps.recording)
+    found = bare.with_image(maps.image).segment().labels
+    np.testing.assert_array_equal(found, maps.segment().labels)
+    with pytest.raises(ArgumentError):
+        bare.with_image(Image.new("RGB", (127, 128)))

@@ -15,15 +15,14 @@ def by_definition(query, key, maps, power, scale):
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 8, 9, 77])
-@pytest.mark.parametrize("power", [1.0, 1.5, POWER])
-@pytest.mark.parametrize("scale", [None, 0.7])
-def test_propagation_equals_the_definition(tokens, power, scale):
+@pytest.mark.parametrize("scale", [8**-0.5, 0.7])
+def test_propagation_equals_the_definition(tokens, scale):
     """Also for more tokens than a head has channels, which the kernels do not take at once."""
     generator = torch.Generator().manual_seed(tokens)
     query, key = (torch.randn(3, 20, 8, generator=generator) for _ in range(2))
     maps = torch.rand(20, tokens, generator=generator)
-    made = propagate(query, key, maps, scale=scale, power=power)
-    exact = by_definition(query, key, maps, power, 8**-0.5 if scale is None else scale)
+    made = propagate(query, key, maps, scale=scale)
+    exact = by_definition(query, key, maps, POWER, scale)
     assert made.shape == (20, tokens)
     np.testing.assert_allclose(made.numpy(), exact, rtol=1e-5, atol=1e-6)
 
@@ -43,7 +42,7 @@ def test_half_types_are_computed_in_float32(dtype):
     query, key = (torch.randn(2, 9, 4, generator=generator).to(dtype) for _ in range(2))
     maps = torch.rand(9, 3, generator=generator)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        made = propagate(query, key, maps)
+        made = propagate(query, key, maps, scale=0.5)
     assert made.dtype == torch.float32
     np.testing.assert_allclose(
         made.numpy(), by_definition(query, key, maps, POWER, 0.5), rtol=1e-5, atol=1e-6

@@ -12,7 +12,6 @@ from heedmap.mathematics.rules import (
     Site,
     Weights,
     apply,
-    apply_joint,
     blend_mask,
 )
 from heedmap.recording.controller import RowEdits
@@ -116,7 +115,7 @@ def test_the_images_share_is_one_more_column(image, own):
     where = site(source=source)
     text, share = source[..., :4] @ columns * weights, torch.lerp(source, p, own)[..., 4:]
     wanted = torch.cat([text, share], dim=-1)
-    torch.testing.assert_close(apply_joint(rules, p, where), wanted)
+    torch.testing.assert_close(apply(rules, p, where, joint=True), wanted)
 
 
 @pytest.mark.parametrize("source", [0, 2])

@@ -19,10 +19,11 @@ from heedmap.io.schemas import to_json
 from heedmap.io.word_edits import Mask
 from heedmap.mathematics.rules import Site
 from heedmap.pipelines import generation
-from heedmap.recording.edits import confining_rules
+from heedmap.recording.edits import rules_of
 from heedmap.text.tokenization import tokenize
 
 SIZE = (128, 128)
+everywhere = lambda selection: None  # noqa: E731
 LEFT, RIGHT = (0, 0, 64, 128), (64, 0, 128, 128)
 
 
@@ -95,8 +96,8 @@ def test_a_confined_word_acts_only_inside_its_box(pipe, size):
 )
 def test_a_region_can_be_given_in_many_forms(pipe, where):
     table = tokenize("a red house", pipe.tokenizer)
-    rule, _ = confining_rules([Confine("house", where)], table, SIZE, [None])
-    plain, _ = confining_rules([Confine("house", LEFT)], table, SIZE, [None])
+    rule, _ = rules_of([Confine("house", where)], table, SIZE, everywhere)[0]
+    plain, _ = rules_of([Confine("house", LEFT)], table, SIZE, everywhere)[0]
     assert torch.equal(rule.region, plain.region)
     assert rule.tokens == table.find("red house")
     assert torch.equal(rule.region > 0.5, torch.from_numpy(of_left((128, 128))))
@@ -116,9 +117,9 @@ def test_a_region_can_be_given_in_many_forms(pipe, where):
 )
 def test_a_confined_word_takes_its_phrase_along(pipe, prompt, word, kept):
     table = prompt_table(pipe, prompt)
-    rule, _ = confining_rules([Confine(word, LEFT)], table, SIZE, [None])
+    rule, _ = rules_of([Confine(word, LEFT)], table, SIZE, everywhere)[0]
     assert rule.tokens == table.find(kept)
-    alone, _ = confining_rules([Confine(word, LEFT, along=())], table, SIZE, [None])
+    alone, _ = rules_of([Confine(word, LEFT, along=())], table, SIZE, everywhere)[0]
     assert alone.tokens == table.find(word)
 
 
@@ -161,7 +162,7 @@ def test_the_regions_of_a_word_act_in_their_own_windows(pipe):
     table = prompt_table(pipe, "a cat")
     weak = Confine("cat", UPPER, 1.0, end=0.5)
     strong = Confine("cat", LEFT, 2.0, start=0.25, end=0.75, tail=False)
-    rule, tail = confining_rules([weak, strong], table, SIZE, [None, None])
+    rule, tail = rules_of([weak, strong], table, SIZE, everywhere)[0]
     token = table.find("cat")[0]
     hidden = -np.inf
     for step, expected in enumerate(
@@ -320,16 +321,3 @@ def test_words_that_are_not_read_are_refused(pipe, make):
         generate(pipe, edits=[make("cat")])
     with pytest.raises(TruncatedWordError):
         generate(pipe, "a house " * 40 + "red", [make("red")])
-
-
-@pytest.mark.parametrize("shape", [(256, 200), (3, 2), (256,)])
-def test_a_bias_of_another_shape_is_refused(pipe, shape):
-    class Odd:
-        def __call__(self, p, site):
-            return p
-
-        def bias(self, site):
-            return torch.zeros(shape)
-
-    with pytest.raises(ArgumentError, match="bias"):
-        generate(pipe, "a house", [Odd()], steps=1)

@@ -13,7 +13,7 @@ from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.mathematics.events import AttentionEvent, Layout, RowLayout
 from heedmap.mathematics.rules import Site, Weights
-from heedmap.recording import accumulation, grouping
+from heedmap.recording import accumulation, recorder
 from heedmap.recording.controller import RowEdits
 
 
@@ -75,7 +75,7 @@ def test_text_and_image_may_stand_anywhere_in_a_row():
     torch.testing.assert_close(output.double(), exact @ value[1].double(), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("module", "name"), [(accumulation, "CACHED"), (grouping, "MAX_HELD")])
+@pytest.mark.parametrize(("module", "name"), [(accumulation, "CACHED"), (recorder, "MAX_ON_CPU")])
 @pytest.mark.parametrize("keep", [(), ("layer",), ("layer", "step", "head")])
 def test_layers_have_the_same_maps_alone_and_together(monkeypatch, module, name, keep):
     def record():

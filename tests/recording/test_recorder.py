@@ -113,13 +113,6 @@ def test_the_memory_of_a_recording_is_known_to_the_byte(pipe, keep, cells, steps
         run(pipe, "a house", steps=3)
 
 
-def test_large_recordings_warn_before_the_first_step_ends(pipe):
-    size = {"height": 512, "width": 512}
-    everything = trace(pipe, keep={"step", "layer", "head"})
-    with pytest.warns(UserWarning), pytest.raises(Stop), everything:
-        run(pipe, "a house", steps=900, callback_on_step_end=stop, **size)
-
-
 def test_a_trace_can_be_opened_again(pipe):
     with trace(pipe) as recorder:
         run(pipe, "a house", steps=1)

@@ -7,6 +7,7 @@ from making import run
 from oracle import compare_layers, propagated_maps
 
 from heedmap.mathematics.events import RowAttention
+from heedmap.recording import refining
 from heedmap.recording.refining import RefinedMaps, coarsened, propagation_layers
 from heedmap.recording.tracing import trace
 
@@ -135,12 +136,13 @@ def test_fine_grids_are_divided_by_a_whole_number(grid, expected):
     assert coarsened(grid) == expected
 
 
-def test_on_a_coarser_grid_queries_and_keys_of_neighbours_are_averaged():
+def test_on_a_coarser_grid_queries_and_keys_of_neighbours_are_averaged(monkeypatch):
     torch.manual_seed(0)
+    monkeypatch.setattr(refining, "PROPAGATION_CELLS", (1, 2))
     query, key = torch.randn(2, 3, 24, 5, dtype=torch.float64).float()  # (H, Q, d)
-    maps, plain = RefinedMaps((2, 3)), torch.rand(1, 6, 2)
-    maps.add(0, plain, (2, 3), 1)
-    maps.propagate(0, [], [], [(0, RowAttention(query, key, 0.4), (4, 6))], 1)
+    maps, plain = RefinedMaps((4, 6)), torch.rand(1, 6, 2)
+    maps.add(0, [(plain, (2, 3))], [0], [], 1)
+    maps.add(0, [], [], [(0, RowAttention(query, key, 0.4))], 1)
     coarse = [
         x.double().view(3, 2, 2, 3, 2, 5).mean(dim=(2, 4)).view(3, 6, 5) for x in (query, key)
     ]

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from heedmap.backends.base import Undo
-from heedmap.backends.tap import uncompiled
 from heedmap.errors import TraceError
 
 
@@ -61,19 +60,31 @@ def record_activations(
 ) -> None:
     """Call `record` with the activations after each pass of a layer, until undone."""
     tensors: dict[str, Tensor] = {}
+    projection = projection_of(layer)
+    channels = getattr(layer, "inner_dim", None)
 
-    def keep_joined(_: Any, args: Any, output: Tensor) -> None:
-        # The channels of an MLP may follow.
-        tensors["joined"] = args[0][..., : getattr(layer, "inner_dim", None)]
+    def keep(
+        name: str,
+        module: Any,
+        select: Callable[[Any, Tensor], Tensor],
+    ) -> None:
+        """Keep a tensor of the arguments and the output of a module, if there is one."""
 
-    def keep_gate(_: Any, args: Any, output: Tensor) -> None:
-        tensors["gate"] = output.sigmoid()
+        def hook(_: Any, args: Any, output: Tensor) -> None:
+            tensors[name] = select(args, output)
 
-    def keep_value(_: Any, args: Any, output: Tensor) -> None:
+        if module is not None:
+            undo(module.register_forward_hook(hook).remove)
+
+    # The map of a single block is of the heads and, behind them, of an MLP.
+    joins = projection or getattr(layer, "to_out", None)
+    keep("joined", joins, lambda args, _: args[0][..., :channels])
+    keep("gate", getattr(layer, "to_gate", None), lambda _, output: output.sigmoid())
+    if not joint:
         # Fused projections give the keys, too, which are first.
-        tensors["value"] = output[..., -layer.inner_kv_dim :]
+        for module in (layer.to_v, getattr(layer, "to_kv", None)):
+            keep("value", module, lambda _, output: output[..., -layer.inner_kv_dim :])
 
-    @uncompiled
     def end(
         _: Any,
         args: Any,
@@ -83,10 +94,9 @@ def record_activations(
         processor = getattr(layer.processor, "original", layer.processor)
         if isinstance(output, tuple):  # the text's follow
             output = output[0]
-        if projection_of(layer) is None:
+        if projection is None:
             output = tensors.setdefault("joined", output)
-        gate = tensors.pop("gate", None)
-        if len(tensors) < 2 - joint:
+        if "joined" not in tensors or not (joint or "value" in tensors):
             raise TraceError(
                 f"{type(processor).__name__} has linear layers of its own: expected a processor "
                 "that uses its layer's to_v and to_out; load the model without it"
@@ -98,7 +108,7 @@ def record_activations(
             LayerActivations(
                 value=tensors.get("value"),
                 joined=tensors["joined"],
-                gate=gate,
+                gate=tensors.get("gate"),
                 residual=residual,
                 factor=float(getattr(layer, "rescale_output_factor", 1)),
                 output=output,
@@ -107,16 +117,6 @@ def record_activations(
         )
         tensors.clear()
 
-    # A single block's map is of the heads and of an MLP.
-    hooks: dict[Any, Any] = {}
-    hooks[projection_of(layer) or getattr(layer, "to_out", None)] = keep_joined
-    if not joint:
-        hooks[layer.to_v] = keep_value
-        hooks[getattr(layer, "to_kv", None)] = keep_value
-    hooks[getattr(layer, "to_gate", None)] = keep_gate
-    hooks.pop(None, None)
-    for module, hook in hooks.items():
-        undo(module.register_forward_hook(uncompiled(hook)).remove)
     undo(layer.register_forward_hook(end, with_kwargs=True).remove)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from heedmap.backends.base import Arguments, TextStates
-from heedmap.backends.flux import Flux
+from heedmap.backends.flux import FluxFamily
 from heedmap.backends.joint import JointFamily
 from heedmap.text.axis import padded
 from heedmap.text.words import TokenTable
@@ -26,19 +26,16 @@ _REGISTERS = 8
 class AuraFlow(JointFamily):
     """A pipeline with an `AuraFlowTransformer2DModel`."""
 
-    description = "an AuraFlow pipeline"
     model_class = AuraFlowTransformer2DModel
     block_lists = ("joint_transformer_blocks", "single_transformer_blocks")
     text_first = True
-    encoded_places = (0, 2, -1)
-    negative_guidance = "guidance_scale"
-    groups = Flux.groups
+    negative_place = 2
+    groups = FluxFamily.groups
 
     @property
     def longest_side(self) -> int:
         """The longest side of an image, in pixels: patches beyond it have no embedding."""
-        patches = isqrt(self.model.config.pos_embed_max_size)
-        return patches * self.latent_multiple * self.cell_side
+        return isqrt(self.model.config.pos_embed_max_size) * self.unit
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the scheduler's timestep and the text states of a pass."""
@@ -48,10 +45,10 @@ class AuraFlow(JointFamily):
 
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states of both prompts, behind the registers."""
-        prompt, negative, mask = super().text_states(encoded)
+        prompt, negative = super().text_states(encoded)
         if negative is not None:
             negative = _behind_registers(negative)
-        return _behind_registers(prompt), negative, mask
+        return _behind_registers(prompt), negative
 
     def whole_table(
         self,

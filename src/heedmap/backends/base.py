@@ -4,10 +4,11 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, update_wrapper
 from traceback import walk_stack
 from types import FrameType
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from diffusers import DiffusionPipeline
@@ -21,9 +22,9 @@ from heedmap.errors import ArgumentError, TraceError
 from heedmap.io.reading import MAX_SIDE
 from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import DEFAULT_WINDOWS, EditPurpose
-from heedmap.text.axis import concatenate
+from heedmap.text.axis import arrange, concatenate, padded
 from heedmap.text.tokenization import Rewritten, expanded, tokenize
-from heedmap.text.words import TokenTable
+from heedmap.text.words import Token, TokenTable
 
 Pipeline = DiffusionPipeline
 Arguments = Mapping[str, Any]
@@ -32,9 +33,8 @@ GridShape = tuple[int, int]
 """(h, w) of a latent or of a layer."""
 Undo = Callable[[Callable[[], None]], object]
 """A function that takes a function which reverts one change, such as `ExitStack.callback`."""
-TextStates = tuple[Tensor, Tensor | None, Tensor | None]
-"""The text states of the prompt (B, K, C), those of the negative prompt, and the mask (B, K) of the
-prompt's visible tokens, None if all are visible."""
+TextStates = tuple[Tensor, Tensor | None]
+"""The text states of the prompt (B, K, C), and those of the negative prompt."""
 
 
 class Family(ABC):
@@ -42,22 +42,29 @@ class Family(ABC):
 
     Attributes:
         pipe: the pipeline.
-        description: the models of the family, for error messages.
         component: the name of the denoiser in a pipeline.
         model_class: the class of the denoiser; its first argument is the latent (B, C, h, w), and
             it takes "timestep" and "encoder_hidden_states", the text states (B, K, C).
+        block_lists: the names of its blocks, or lists of blocks, in running order.
+        layer_classes: the classes of its attention layers.
         older_names: names of that class in models that were published earlier.
-        quirks: by the name of a pipeline's class "prompt_first" if the prompt precedes the negative
-            prompt in its batches, "source_first" if the prompt of a source image precedes the
-            prompt, "repeats_passes" if it runs the model again in a step, on other latents,
-            "unblended" if its image is not made of the latents of its last step, "single_prompt" if
-            a batch has one prompt, and a list of images is of reference images.
+        prompt_first: the classes of pipelines in whose batches the prompt precedes the negative
+            prompt, by name.
+        source_first: those in whose batches the prompt of a source image precedes the prompt.
+        repeats_passes: those that run the model again in a step, on other latents.
+        unblended: those whose image is not made of the latents of their last step.
+        single_prompt: those whose batches have one prompt, and whose lists of images are of
+            reference images.
         reads_images: whether the pipelines also draw from a text alone where they take reference
             images.
         maps_references: whether reference images have queries, and so maps of their own.
         needs_image: whether the pipelines draw beside an image of the user's alone.
         masks_padding: whether a mask hides the padding of a prompt from the image.
         is_joint: whether text and image are keys of one softmax.
+        matches_flow: whether a timestep is σ of latents (1 - σ) · clean + σ · noise, as in flow
+            matching.
+        patch: the side of a position, in cells, where the configuration of the model does not say.
+        cells_per_side: the cells on the side of what the pipeline counts as one.
         windows: the default ends of an edit's windows, by its purpose
             (`heedmap.options.DEFAULT_WINDOWS`).
         sequences: the tokenizers whose tokens make the K axis: one tuple for each part of the axis,
@@ -65,51 +72,59 @@ class Family(ABC):
             "text_encoder_2".
         pads_to_longest: the side on which prompts are padded to the longest of their batch alone;
             "" where they are not.
-        encoder_padding: the side on which the text encoder pads prompts, if it is another.
-        pads_branches_alike: whether `encode_prompt` pads them to the longest of the negative
-            prompts, too.
+        encoder_padding: the side on which the text encoder pads them, if it is another.
+        token_multiple: the number of tokens to whose multiples prompts are padded on that side.
+        empty_token: the id of the only token of a prompt that has no other.
+        dropped: the number of the first tokens, of a template, that are not on the K axis.
         encodes_negative_apart: whether a call of its own encodes the negative prompt.
         runs_negative_apart: whether a pass of its own runs on it.
-        lists_text: whether a pass has the texts of both branches, with zeros behind the shorter
-            ones, and each branch is encoded without regard to the other.
         encoding_calls: the number of calls that encode a prompt, one for each text encoder, by its
             "text_encoder_index".
-        encoded_places: the places of the prompt's text states, of those of the negative prompt and
-            of the prompt's mask in the result of `encode_prompt`; -1 if they are not there.
+        negative_place: the place of the text states of the negative prompt in the result of
+            `encode_prompt`, which begins with those of the prompt; -1 if they are not there.
+        pads_concepts: whether the padding that the image attends to stands behind concepts, too.
         prompt_arguments: the arguments of a call that hold for the prompt, not the negative one.
         negative_guidance: the guidance that makes a pipeline read the negative prompt.
         guidance_off: the guidance that makes a pipeline read the prompt alone.
         timestep_error: the relative error of the timesteps of `model_inputs`.
         concepts_refusal: why concepts beside the prompt cannot be recorded; "" where they can.
-        needed_parts: parts beside the tokenizers without which a pipeline cannot be made.
     """
 
-    description: str
     component: str
     model_class: type[torch.nn.Module]
+    block_lists: tuple[str, ...] = ("transformer_blocks",)
+    layer_classes: tuple[type[torch.nn.Module], ...] = (Attention,)
     older_names: tuple[str, ...] = ()
-    quirks: ClassVar[Mapping[str, str]] = {}
+    prompt_first: tuple[str, ...] = ()
+    source_first: tuple[str, ...] = ()
+    repeats_passes: tuple[str, ...] = ()
+    unblended: tuple[str, ...] = ()
+    single_prompt: tuple[str, ...] = ()
     reads_images = False
     maps_references = True
     needs_image = False
     masks_padding = False
     is_joint = False
+    matches_flow = False
+    patch: int | None = None
+    cells_per_side = 1
     windows: Mapping[EditPurpose | None, tuple[float, float]] = DEFAULT_WINDOWS
     sequences: tuple[tuple[str, ...], ...] = (("tokenizer", "tokenizer_2"),)
     pads_to_longest: Literal["", "left", "right"] = ""
     encoder_padding: Literal["", "left", "right"] = ""
-    pads_branches_alike = False
+    token_multiple = 1
+    empty_token = 0
+    dropped = 0
     encodes_negative_apart = False
     runs_negative_apart = False
-    lists_text = False
     encoding_calls = 1
-    encoded_places = (0, 1, -1)
+    negative_place = 1
+    pads_concepts = True
     prompt_arguments: tuple[str, ...] = ()
-    negative_guidance = "a guidance"
+    negative_guidance = "guidance_scale"
     guidance_off = 1.0
     timestep_error = 0.0
     concepts_refusal = ""
-    needed_parts: tuple[str, ...] = ()
 
     def __init__(self, pipe: Any) -> None:
         self.pipe = pipe
@@ -119,9 +134,16 @@ class Family(ABC):
 
     # --- the denoiser ---
 
-    @abstractmethod
-    def attention(self) -> dict[str, Attention]:
-        """Return the layers of the image's attention to the text or to itself, in their order."""
+    def attention(self) -> dict[str, Any]:
+        """Return the layers of the image's attention to the text or to itself, in running order."""
+        layers: dict[str, Any] = {}
+        modules = list(self.model.named_modules())
+        for blocks in self.block_lists:
+            for name, module in modules:
+                is_attention = isinstance(module, self.layer_classes)
+                if is_attention and name.startswith(f"{blocks}."):
+                    layers[name] = module
+        return layers
 
     @cached_property
     def layers(self) -> dict[str, Attention]:
@@ -144,20 +166,18 @@ class Family(ABC):
 
     def layout(
         self,
-        count: int,
         tokens: int,
         positions: int,
         references: Sequence[int] = (),
     ) -> Layout:
-        """Return where text and image stand in a pass on `count` rows of the batch.
+        """Return where text and image stand in a pass: one row that stands for all of them.
 
         Args:
-            count: the rows.
             tokens: the number of text tokens that the model was given.
             positions: the number of the image's positions, where a layer has all of them.
             references: the number of positions of each reference image.
         """
-        return Layout((RowLayout(),) * count)
+        return Layout()
 
     def row_layout(
         self,
@@ -174,7 +194,7 @@ class Family(ABC):
             positions: the number of the image's positions.
             references: the number of positions of each reference image.
         """
-        return self.layout(1, tokens, positions, references).rows[0]
+        return self.layout(tokens, positions, references).rows[0]
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:
         """Return the group of layers that each of these is in, by dotted path, if it has one."""
@@ -183,11 +203,6 @@ class Family(ABC):
     @abstractmethod
     def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid (h, w) of a layer for a latent (h, w), by the model's structure."""
-
-    @property
-    def matches_flow(self) -> bool:
-        """True if a timestep is σ of latents (1 - σ) · clean + σ · noise, as in flow matching."""
-        return False
 
     def noise_shift(self, latent: GridShape) -> float | None:
         """Return mu, the scheduler's shift of the noise of a timestep for a latent (h, w).
@@ -199,7 +214,7 @@ class Family(ABC):
     @property
     def latent_multiple(self) -> int:
         """The divisor of both sides of a latent: the side of a transformer's patch, in cells."""
-        return getattr(self.model.config, "patch_size", 1)
+        return self.patch or getattr(self.model.config, "patch_size", 1)
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its layers."""
@@ -297,7 +312,7 @@ class Family(ABC):
         arguments: Arguments,
     ) -> Sequence[int]:
         """Return the places on the K axis, among the `count` that a text encoder reads."""
-        return range(count)
+        return range(self.dropped, count)
 
     @property
     def off_axis(self) -> Collection[int]:
@@ -314,12 +329,36 @@ class Family(ABC):
 
         The arguments are those of `encode_prompt`.
         """
-        return tokenize(
+        before, after = self.template(arguments, tokenizer, prompt)
+        inner = getattr(tokenizer, "tokenizer", tokenizer)  # that of a processor
+        is_begun = inner is not tokenizer and before.startswith(inner.bos_token or "\0")
+        table = tokenize(
             prompt,
-            tokenizer,
+            inner,
+            before=before,
+            after=after,
             rewrite=self.rewriter(tokenizer, arguments),
-            limit=self.limit(arguments, tokenizer),
+            limit=self.limit(arguments, tokenizer) + self.dropped,
+            padding=False if self.pads_to_longest else "max_length",
+            add_special_tokens=not is_begun,
         )
+        if not table.tokens:
+            first = Token(0, self.empty_token, "<start>", 0, 0, "start")
+            table = replace(table, tokens=(first,))
+        table = arrange(table, self.axis_places(len(table.tokens), arguments))
+        count = len(table.tokens)
+        count += -count % self.token_multiple
+        return padded(table, count, in_front=self.pads_to_longest == "left")
+
+    def template(
+        self,
+        arguments: Arguments,
+        tokenizer: Any = None,
+        prompt: str = "",
+        /,
+    ) -> tuple[str, str]:
+        """Return the texts that such a call puts before and after a prompt."""
+        return "", ""
 
     def rewriter(
         self,
@@ -341,9 +380,9 @@ class Family(ABC):
         self,
         arguments: Arguments,
         tokenizer: Any = None,
-    ) -> int | None:
-        """Return the number of tokens that such a call reads at most; None: the tokenizer's."""
-        return None
+    ) -> int:
+        """Return the number of tokens that such a call reads at most, without those dropped."""
+        return int(tokenizer.model_max_length)
 
     def whole_table(
         self,
@@ -376,16 +415,11 @@ class Family(ABC):
     def text_states(self, encoded: Any) -> TextStates:
         """Return the text states among the result of `encode_prompt`, or of its several calls."""
         parts: list[Any] = [*encoded, None]
-        prompt, negative, mask = (parts[place] for place in self.encoded_places)
-        return prompt, negative, mask
+        return parts[0], parts[self.negative_place]
 
     def states_of_blocks(self, values: Mapping[str, Any]) -> TextStates:
         """Return the text states among the values of a modular pipeline's state."""
-        return (
-            values["prompt_embeds"],
-            values.get("negative_prompt_embeds"),
-            values.get("prompt_embeds_mask"),
-        )
+        return values["prompt_embeds"], values.get("negative_prompt_embeds")
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
         """Yield replacements (owner, name, method) that refuse calls with misplaced maps.
@@ -396,11 +430,11 @@ class Family(ABC):
             yield self.pipe.mask_processor, "get_crop_region", refuse_crop
 
     def has_quirk(self, quirk: str) -> bool:
-        """Return whether the class of the pipeline, or a base of it, has a quirk."""
-        quirks = {"ModularPipeline": "repeats_passes", **self.quirks}
-        return any(
-            quirks.get(kind.__name__) == quirk for kind in type(self.pipe).__mro__
-        )
+        """Return whether the class of the pipeline, or a base of it, is listed so."""
+        if quirk == "repeats_passes" and is_modular(self.pipe):
+            return True
+        names: Sequence[str] = getattr(self, quirk)
+        return any(kind.__name__ in names for kind in type(self.pipe).__mro__)
 
     @property
     def lists_references(self) -> bool:
@@ -420,7 +454,8 @@ class Family(ABC):
     @property
     def cell_side(self) -> int:
         """The pixels on the side of a cell of the latent."""
-        return int(getattr(self.pipe, "vae_scale_factor", 8))
+        side = int(getattr(self.pipe, "vae_scale_factor", 8))
+        return side // self.cells_per_side
 
 
 def refuse_crop(*args: Any, **kwargs: Any) -> Any:
@@ -434,34 +469,25 @@ def refuse_crop(*args: Any, **kwargs: Any) -> Any:
 # --- the parts of a pipeline ---
 
 
-def parameters(pipe: Any) -> Mapping[str, inspect.Parameter]:
-    """Return the arguments that a pipeline takes, by name.
+def parameters(pipe: Any) -> dict[str, Any]:
+    """Return the arguments that a pipeline takes, with their defaults, None where they have none.
 
     A method with `**kwargs` also takes those of the method of a base class, which it may call. A
     modular pipeline takes those of its blocks.
     """
-    result: dict[str, inspect.Parameter] = {}
     if is_modular(pipe):
-        for one in pipe._blocks.inputs:
-            name = one.name or one.kwargs_type
-            kind = inspect.Parameter.KEYWORD_ONLY
-            result[name] = inspect.Parameter(name, kind, default=one.default)
-        return result
+        return {one.name or one.kwargs_type: one.default for one in pipe._blocks.inputs}
+    result: dict[str, Any] = {}
     for kind in type(pipe).__mro__:
-        if "__call__" in vars(kind):
-            parameters = inspect.signature(kind.__call__).parameters
-            result = {**parameters, **result}
-            if not any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
-                break
+        if "__call__" not in vars(kind):
+            continue
+        arguments = inspect.signature(kind.__call__).parameters.values()
+        for one in arguments:
+            default = None if one.default is one.empty else one.default
+            result.setdefault(one.name, default)
+        if not any(one.kind is one.VAR_KEYWORD for one in arguments):
+            break
     return result
-
-
-def default_of(pipe: Any, argument: str) -> Any:
-    """Return a pipeline's default for an argument; None if it has none."""
-    parameter = parameters(pipe).get(argument)
-    if parameter is None or parameter.default is parameter.empty:
-        return None
-    return parameter.default
 
 
 def modules_of(pipe: Any) -> dict[str, torch.nn.Module]:
@@ -500,16 +526,15 @@ def loras(pipe: Any) -> list[dict[str, Any]]:
         for adapter in getattr(model, "peft_config", ()):
             layers = [one for one in every if adapter in getattr(one, "lora_A", ())]
             scales = [float(layer.scaling[adapter]) for layer in layers]
+            first = layers[0]  # diffusers sets these states in all layers
             result.append(
                 {
                     "name": str(adapter),
                     "part": part,
                     "scale": scales[0] if len({*scales}) == 1 else scales,
-                    "active": any(
-                        adapter in layer.active_adapters and not layer.disable_adapters
-                        for layer in layers
-                    ),
-                    "fused": any(adapter in layer.merged_adapters for layer in layers),
+                    "active": adapter in first.active_adapters
+                    and not first.disable_adapters,
+                    "fused": adapter in first.merged_adapters,
                 }
             )
     unloaded = {str(name) for name in getattr(pipe, "fused_loras", ())}

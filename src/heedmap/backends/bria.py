@@ -16,83 +16,46 @@ from diffusers.models.attention_processor import Attention
 from diffusers.models.transformers.transformer_bria import BriaAttention
 from diffusers.models.transformers.transformer_bria_fibo import BriaFiboAttention
 
-from heedmap.backends.base import Arguments
-from heedmap.backends.flux import Flux
+from heedmap.backends.flux import FluxFamily
 from heedmap.errors import ArgumentError
-from heedmap.text.tokenization import tokenize
-from heedmap.text.words import Token, TokenTable
-
-_BEGIN = 128000  # the only token of an empty prompt
 
 
-class Bria(Flux):
+class Bria(FluxFamily):
     """A pipeline with a `BriaTransformer2DModel`."""
 
-    description = "a Bria pipeline"
     model_class = BriaTransformer2DModel
     layer_classes = (BriaAttention,)
     timestep_factor = 1
-    sequences = (("tokenizer",),)
-    pads_to_longest = "right"
+    encoder_padding = "right"
+    cells_per_side = 2
     encodes_negative_apart = False
     runs_negative_apart = False
-    encoded_places = (0, 1, -1)
-    negative_guidance = "guidance_scale"
-    needed_parts = ("vae",)
+    negative_place = 1
 
     @property
     def matches_flow(self) -> bool:
         """False with a scheduler of diffusion, which the pipeline takes, too."""
         return "beta_schedule" not in self.pipe.scheduler.config
 
-    @property
-    def cell_side(self) -> int:
-        """The pixels on the side of a cell of the latent."""
-        return super().cell_side // 2
-
 
 class BriaFibo(Bria):
     """A pipeline with a `BriaFiboTransformer2DModel`."""
 
-    description = "a Bria FIBO pipeline"
     model_class = BriaFiboTransformer2DModel
     layer_classes = (BriaFiboAttention, Attention)
     masks_padding = True
-    pads_branches_alike = True
-    encoded_places = (0, 1, 3)
-    needed_parts = ()
+    pads_to_longest = "right"
+    patch = 1
+    cells_per_side = 1
+    empty_token = 128000
     concepts_refusal = (
         "each block of Bria FIBO reads a layer of its language model, so that concepts are not "
         "yet supported: leave them out"
     )
 
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a position, in cells."""
-        return 1
-
-    @property
-    def cell_side(self) -> int:
-        """The pixels on the side of a cell of the latent."""
-        return self.pipe.vae_scale_factor
-
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
         """Yield replacements (owner, name, method) that refuse positions of several cells."""
         yield self.pipe, "_pack_latents", _refuse_patches
-        yield self.pipe, "_unpack_latents", _refuse_patches
-
-    def table(
-        self,
-        tokenizer: Any,
-        prompt: str,
-        arguments: Arguments,
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt, without padding."""
-        limit = self.limit(arguments)
-        if prompt:
-            return tokenize(prompt, tokenizer, limit=limit, padding=False)
-        begin = Token(0, _BEGIN, "<start>", 0, 0, "start")
-        return TokenTable(prompt, limit, missing=0, tokens=(begin,), words=())
 
 
 def _refuse_patches(*args: Any, **kwargs: Any) -> Any:

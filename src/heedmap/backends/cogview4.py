@@ -4,31 +4,25 @@ GLM reads the prompt. The pipeline pads the prompts of a batch in front, to a mu
 and to the longest of them; no mask hides the padding. A negative prompt runs in a pass of its own.
 """
 
-from math import ceil, prod
+from math import prod
 from typing import Any
 
 from diffusers import CogView4Transformer2DModel
 from diffusers.pipelines.cogview4.pipeline_cogview4 import calculate_shift
 from torch import Tensor
 
-from heedmap.backends.base import Arguments, GridShape
+from heedmap.backends.base import GridShape
 from heedmap.backends.joint import JointFamily
-from heedmap.text.axis import padded
-from heedmap.text.tokenization import tokenize
-from heedmap.text.words import TokenTable
-
-_MULTIPLE = 16  # of the tokens of a prompt
 
 
 class CogView4(JointFamily):
     """A pipeline with a `CogView4Transformer2DModel`."""
 
-    description = "a CogView 4 pipeline"
     model_class = CogView4Transformer2DModel
     text_first = True
     pads_to_longest = "left"
+    token_multiple = 16
     runs_negative_apart = True
-    negative_guidance = "guidance_scale"
 
     def noise_shift(self, latent: GridShape) -> float:
         """Return mu, which grows with the size of the image."""
@@ -43,15 +37,3 @@ class CogView4(JointFamily):
     def text_after(self, output: Any, tokens: int) -> Tensor:
         """Return the text states (1, K, C) in the output of a block, after those of the image."""
         return output[1]
-
-    def table(
-        self,
-        tokenizer: Any,
-        prompt: str,
-        arguments: Arguments,
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt, behind the padding to a multiple of 16."""
-        limit = self.limit(arguments)
-        table = tokenize(prompt, tokenizer, limit=limit, padding=False)
-        count = ceil(len(table.tokens) / _MULTIPLE) * _MULTIPLE
-        return padded(table, count, in_front=True)

@@ -5,7 +5,6 @@ branches to the longest of them; a mask hides the padding. Four cells of the aut
 channels of one position.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,34 +18,21 @@ from heedmap.backends.base import Arguments, GridShape, TextStates, active_calls
 from heedmap.backends.joint import JointFamily
 from heedmap.errors import TraceError
 from heedmap.io.schemas import MAX_TOKENS
-from heedmap.text.tokenization import tokenize
-from heedmap.text.words import Token, TokenTable
 
 
 class ErnieImage(JointFamily):
     """A pipeline with an `ErnieImageTransformer2DModel`."""
 
-    description = "an ERNIE-Image pipeline"
     model_class = ErnieImageTransformer2DModel
     block_lists = ("layers",)
     layer_classes = (ErnieImageAttention,)
     block_input = "x"
     text_first = False
-    lists_text = True
+    patch = 2
+    cells_per_side = 2
     masks_padding = True
     pads_to_longest = "right"
     encodes_negative_apart = True
-    negative_guidance = "guidance_scale"
-
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a position, in cells of the autoencoder."""
-        return 2
-
-    @property
-    def cell_side(self) -> int:
-        """The pixels on the side of a cell of the autoencoder."""
-        return super().cell_side // 2
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of a pass.
@@ -76,15 +62,13 @@ class ErnieImage(JointFamily):
         return pixel_shuffle(latents, 2)
 
     def text_states(self, encoded: Any) -> TextStates:
-        """Return the states of a list of texts (K, C), padded, and the mask of their tokens."""
-        states = pad_sequence(encoded, batch_first=True)
-        lengths = torch.tensor([[len(text)] for text in encoded])
-        return states, None, torch.arange(states.shape[1]) < lengths
+        """Return the states of a list of texts (K, C), padded."""
+        return pad_sequence(encoded, batch_first=True), None
 
     def states_of_blocks(self, values: Arguments) -> TextStates:
         """Return the text states of a modular pipeline, which its denoiser has padded."""
         if "text_bth" in values:
-            return values["text_bth"], values["negative_text_bth"], None
+            return values["text_bth"], values["negative_text_bth"]
         return self.text_states(values["prompt_embeds"])
 
     def project_text(self, states: Tensor) -> Tensor:
@@ -116,14 +100,15 @@ class ErnieImage(JointFamily):
         """Return the text states (1, K, C) in the output of a block."""
         return output[-tokens:].transpose(0, 1)
 
-    def table(
+    @property
+    def empty_token(self) -> int:
+        """The token of an empty text."""
+        return self.pipe.tokenizer.bos_token_id or 0
+
+    def limit(
         self,
-        tokenizer: Any,
-        prompt: str,
         arguments: Arguments,
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt, without padding; one token of an empty text."""
-        limit = min(tokenizer.model_max_length, MAX_TOKENS)
-        table = tokenize(prompt, tokenizer, limit=limit, padding=False)
-        begin = Token(0, tokenizer.bos_token_id or 0, "<start>", 0, 0, "start")
-        return replace(table, tokens=table.tokens or (begin,))
+        tokenizer: Any = None,
+    ) -> int:
+        """Return the number of tokens that a table has at most; the pipeline cuts no prompt."""
+        return min(tokenizer.model_max_length, MAX_TOKENS)

@@ -18,17 +18,16 @@ from heedmap.backends.joint import PackedFamily
 from heedmap.errors import TraceError
 
 
-class Flux(PackedFamily):
-    """A pipeline with a `FluxTransformer2DModel`, whose layers have half of the latent's grid."""
+class FluxFamily(PackedFamily):
+    """A pipeline with a transformer shaped as Flux.1, whose layers have half of the latent's grid.
 
-    description = "a Flux.1 pipeline"
-    model_class = FluxTransformer2DModel
+    Positions have places in `img_ids`.
+    """
+
     block_lists = ("transformer_blocks", "single_transformer_blocks")
     layer_classes = (FluxAttention,)
-    sequences = (("tokenizer_2",),)
     encodes_negative_apart = True
-    encoded_places = (0, -1, -1)
-    negative_guidance = "true_cfg_scale"
+    negative_place = -1
 
     def groups(self, names: Sequence[str]) -> dict[str, str]:
         """Return "single" or "double" for each layer."""
@@ -80,16 +79,21 @@ def grids_of(places: Tensor, axis: int) -> list[GridShape]:
     return grids
 
 
-class Chroma(Flux):
+class Flux(FluxFamily):
+    """A pipeline with a `FluxTransformer2DModel`."""
+
+    model_class = FluxTransformer2DModel
+    sequences = (("tokenizer_2",),)
+    negative_guidance = "true_cfg_scale"
+
+
+class Chroma(FluxFamily):
     """A pipeline with a `ChromaTransformer2DModel`, which lowers the scores of padding by a mask.
 
     The pipeline makes its mask of numbers, which diffusers adds to the scores: 1 for the prompt, 0
     for padding. So padding has e times less attention, and not none.
     """
 
-    description = "a Chroma pipeline"
     model_class = ChromaTransformer2DModel
-    sequences = (("tokenizer",),)
     encodes_negative_apart = False
-    encoded_places = (0, 3, -1)  # padding stays visible
-    negative_guidance = "guidance_scale"
+    negative_place = 3

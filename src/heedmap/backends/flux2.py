@@ -17,20 +17,15 @@ from torch import Tensor
 from torch.nn.functional import pixel_unshuffle
 
 from heedmap.backends.base import Arguments, parameters
-from heedmap.backends.flux import Flux
-from heedmap.backends.joint import template_around
-from heedmap.text.tokenization import tokenize
-from heedmap.text.words import TokenTable
+from heedmap.backends.flux import FluxFamily
+from heedmap.backends.joint import chat_around, template_around
 
 
-class Flux2(Flux):
+class Flux2(FluxFamily):
     """A pipeline with a `Flux2Transformer2DModel`, whose layers have half of the latent's grid."""
 
-    description = "a Flux.2 pipeline"
     model_class = Flux2Transformer2DModel
     layer_classes = (Flux2Attention, Flux2ParallelSelfAttention)
-    sequences = (("tokenizer",),)
-    negative_guidance = "guidance_scale"
 
     def __init__(self, pipe: Any) -> None:
         super().__init__(pipe)
@@ -41,37 +36,20 @@ class Flux2(Flux):
         """Return latents (B, C, h, w) with the cells of each position as its channels."""
         return pixel_unshuffle(latents, self.latent_multiple)
 
-    def table(
+    def template(
         self,
-        tokenizer: Any,
-        prompt: str,
         arguments: Arguments,
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt inside of the chat template."""
+        tokenizer: Any = None,
+        prompt: str = "",
+    ) -> tuple[str, str]:
+        """Return the texts of the chat template before and after a prompt."""
         system = getattr(self.encoder, "system_message", None)  # dev has one
         system = getattr(self.encoder, "DEFAULT_SYSTEM_MESSAGE", system)
+        if system is None:
+            return chat_around(prompt, tokenizer, enable_thinking=False)
 
         def render(text: str) -> str:
-            if system is not None:
-                (chat,) = format_input([text], system_message=system)
-                return tokenizer.apply_chat_template(chat, tokenize=False)
-            chat = [{"role": "user", "content": text}]
-            return tokenizer.apply_chat_template(
-                chat,
-                tokenize=False,
-                add_generation_prompt=True,
-                enable_thinking=False,
-            )
+            (chat,) = format_input([text], system_message=system)
+            return tokenizer.apply_chat_template(chat, tokenize=False)
 
-        before, after = template_around(prompt, render)
-        # A processor adds no second start token.
-        inner = getattr(tokenizer, "tokenizer", tokenizer)
-        begun = inner is not tokenizer and before.startswith(inner.bos_token or "\0")
-        return tokenize(
-            prompt,
-            inner,
-            before=before,
-            after=after,
-            limit=self.limit(arguments),
-            add_special_tokens=not begun,
-        )
+        return template_around(prompt, render)

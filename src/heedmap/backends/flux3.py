@@ -6,7 +6,7 @@ tokens; the padding is visible to the image.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from diffusers import Flux3Transformer2DModel
 from diffusers.models.transformers.transformer_flux3 import Flux3Attention
@@ -14,19 +14,14 @@ from diffusers.models.transformers.transformer_flux3 import Flux3Attention
 from heedmap.backends.base import Arguments, GridShape, TextStates
 from heedmap.backends.flux import grids_of
 from heedmap.backends.flux2 import Flux2
-from heedmap.backends.joint import template_around
+from heedmap.backends.joint import chat_around
 from heedmap.backends.transformer import Transformer
 from heedmap.errors import ArgumentError
-from heedmap.io.schemas import MAX_TOKENS
-from heedmap.text.axis import padded
-from heedmap.text.tokenization import tokenize
-from heedmap.text.words import TokenTable
 
 
 class Flux3(Flux2):
     """A pipeline with a `Flux3Transformer2DModel`, whose layers have half of the latent's grid."""
 
-    description = "a Flux.3 pipeline"
     model_class = Flux3Transformer2DModel
     block_lists = ("mode_blocks.image", "single_transformer_blocks")
     layer_classes = (Flux3Attention,)
@@ -36,7 +31,7 @@ class Flux3(Flux2):
         "Flux.3 passes its text through blocks of their own, so that concepts are not yet "
         "supported: leave them out"
     )
-    quirks: ClassVar[Mapping[str, str]] = {"Flux3ModularPipeline": "single_prompt"}
+    single_prompt = ("Flux3ModularPipeline",)
 
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer is of a joint block."""
@@ -67,30 +62,16 @@ class Flux3(Flux2):
             )
         return super().states_of_blocks(values)
 
-    def table(
+    @property
+    def token_multiple(self) -> int:
+        """The number of tokens to whose multiples a prompt is padded."""
+        return self.encoder.pad_multiple
+
+    def template(
         self,
-        tokenizer: Any,
-        prompt: str,
         arguments: Arguments,
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt inside of the chat template, with padding."""
-
-        def render(text: str) -> str:
-            chat = [{"role": "user", "content": text}]
-            return tokenizer.apply_chat_template(
-                chat, tokenize=False, add_generation_prompt=True
-            )
-
-        before, after = template_around(prompt, render)
-        limit = min(self.limit(arguments), MAX_TOKENS)
-        table = tokenize(
-            prompt,
-            getattr(tokenizer, "tokenizer", tokenizer),
-            before=before,
-            after=after,
-            limit=limit,
-            padding=False,
-        )
-        count = len(table.tokens)
-        whole = count + -count % self.encoder.pad_multiple
-        return padded(table, min(whole, limit))
+        tokenizer: Any = None,
+        prompt: str = "",
+    ) -> tuple[str, str]:
+        """Return the texts of the chat template before and after a prompt."""
+        return chat_around(prompt, tokenizer)

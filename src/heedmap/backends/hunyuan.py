@@ -23,7 +23,6 @@ class HunyuanDiT(Transformer):
     channel.
     """
 
-    description = "a HunyuanDiT pipeline"
     model_class = HunyuanDiT2DModel
     block_lists = ("blocks",)
     sequences = (("tokenizer",), ("tokenizer_2",))
@@ -53,9 +52,9 @@ class HunyuanDiT(Transformer):
         states, negative_states, masks, negative_masks = zip(*encoded, strict=True)
         prompt = _joined(*zip(states, masks, strict=True))
         if negative_states[0] is None:
-            return prompt, None, None
+            return prompt, None
         negative = _joined(*zip(negative_states, negative_masks, strict=True))
-        return prompt, negative, None
+        return prompt, negative
 
     def limit(
         self,

@@ -38,8 +38,7 @@ class ImageScheduler:
         total = int(self.config["num_train_timesteps"])
         self.num_inference_steps = count
         self._levels = [
-            self.level(total * (2 * number - 1), 2 * count)
-            for number in range(count, 0, -1)
+            self.level(total * (number - 0.5) / count) for number in range(count, 0, -1)
         ]
         self.timesteps = torch.tensor([t for t, _, _ in self._levels], device=device)
         self._call = 0
@@ -47,10 +46,9 @@ class ImageScheduler:
 
     def level(
         self,
-        above: int,
-        below: int,
+        timestep: float,
     ) -> tuple[float, float, float]:
-        """Return the timestep above / below, and the shares of clean latents and of noise there."""
+        """Return a timestep, and the shares of clean latents and of noise there."""
         raise NotImplementedError
 
     def start(
@@ -98,13 +96,12 @@ class DiffusedImage(ImageScheduler, DDPMScheduler):  # pyright: ignore[reportInc
 
     def level(
         self,
-        above: int,
-        below: int,
+        timestep: float,
     ) -> tuple[float, float, float]:
         """Return a whole timestep, √ᾱ and √(1 - ᾱ)."""
-        timestep = above // below
-        share = float(self.alphas_cumprod[timestep])
-        return timestep, share**0.5, (1 - share) ** 0.5
+        whole = int(timestep)
+        share = float(self.alphas_cumprod[whole])
+        return whole, share**0.5, (1 - share) ** 0.5
 
 
 class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -119,12 +116,11 @@ class FlowingImage(ImageScheduler, FlowMatchEulerDiscreteScheduler):  # pyright:
 
     def level(
         self,
-        above: int,
-        below: int,
+        timestep: float,
     ) -> tuple[float, float, float]:
         """Return a timestep, 1 - σ and σ, which is that of the timestep unless it is shifted."""
-        sigma = self.shift_noise(above / below / self.config["num_train_timesteps"])
-        return above / below, 1 - sigma, sigma
+        sigma = self.shift_noise(timestep / self.config["num_train_timesteps"])
+        return timestep, 1 - sigma, sigma
 
 
 @contextmanager
@@ -163,10 +159,9 @@ def showing(
 def _diffused_image(scheduler: Any) -> DiffusedImage:
     config = scheduler.config
     names = signature(DDPMScheduler.__init__).parameters.keys() & config.keys()
+    is_trained_so = "beta_schedule" in names and not config.get("use_flow_sigmas")
     try:
-        if "beta_schedule" not in names or config.get("use_flow_sigmas"):
-            raise NotImplementedError
-        if config.get("prediction_type") not in PREDICTIONS:
+        if not is_trained_so or config.get("prediction_type") not in PREDICTIONS:
             raise NotImplementedError
         # `from_config` would ignore the defaults of the pipeline's own scheduler.
         return DiffusedImage(**{name: config[name] for name in names})

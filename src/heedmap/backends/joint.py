@@ -5,7 +5,6 @@ recording has the rows of the image's queries and the columns of the text's keys
 all attention, that to the image included: a row sums to less than 1.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -19,7 +18,7 @@ from torch.nn.functional import pixel_shuffle, pixel_unshuffle
 
 from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.transformer import Transformer
-from heedmap.errors import TraceError, join_words, quoted
+from heedmap.errors import TraceError, quoted
 from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import DEFAULT_JOINT_WINDOWS
 
@@ -33,6 +32,7 @@ class JointFamily(Transformer):
     """
 
     is_joint = True
+    matches_flow = True
     windows = DEFAULT_JOINT_WINDOWS
     text_first: bool
     block_input = "hidden_states"
@@ -40,11 +40,6 @@ class JointFamily(Transformer):
     def __init__(self, pipe: Any) -> None:
         super().__init__(pipe)
         self._known: list[tuple[list[Tensor], list[int], Tensor]] = []
-
-    @property
-    def matches_flow(self) -> bool:
-        """True: all these models are trained by flow matching."""
-        return True
 
     def reads_text(self, layer: Any) -> bool:
         """Return True: each layer attends to the text."""
@@ -122,7 +117,6 @@ class JointFamily(Transformer):
 
     def layout(
         self,
-        count: int,
         tokens: int,
         positions: int,
         references: Sequence[int] = (),
@@ -138,7 +132,7 @@ class JointFamily(Transformer):
             image = slice(tokens, tokens + positions)
         ends = [*accumulate(references, initial=image.stop)]
         others = tuple(slice(*pair) for pair in pairwise(ends))
-        return Layout((RowLayout(text, image, others),) * count, joint=True)
+        return Layout((RowLayout(text, image, others),), joint=True)
 
 
 class PackedFamily(JointFamily):
@@ -151,13 +145,9 @@ class PackedFamily(JointFamily):
     """
 
     text_first = True
+    patch = 2
     runs_negative_apart = True
     timestep_factor = 1000
-
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a packed position, in cells."""
-        return 2
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the packed latent, the scheduler's timestep and the text states of a pass."""
@@ -169,22 +159,9 @@ class PackedFamily(JointFamily):
         """Return the grids (h, w) of the positions of the image and of each reference image."""
 
     def latent(self, inputs: Arguments) -> GridShape:
-        """Return the (h, w) of the latent of a pass.
-
-        Raises:
-            TraceError: if there are other positions than those of the image and of references.
-        """
-        grids = self.image_grids(inputs)
-        positions = inputs[self.inputs[0]].shape[1]
-        if positions != sum(map(math.prod, grids)):
-            sizes = join_words([f"{h}×{w}" for h, w in grids], "and")
-            raise TraceError(
-                f"{type(self.pipe).__name__} gives its model {positions} positions for images of "
-                f"{sizes}: expected those of the image, and of reference images"
-            )
-        cells = self.latent_multiple
-        h, w = grids[0]
-        return cells * h, cells * w
+        """Return the (h, w) of the latent of a pass."""
+        h, w = self.image_grids(inputs)[0]
+        return self.latent_multiple * h, self.latent_multiple * w
 
     def references(self, inputs: Arguments) -> Sequence[GridShape]:
         """Return the grids (h, w) of the reference images of a pass."""
@@ -211,6 +188,7 @@ class SequenceFamily(JointFamily):
 
     block_lists = ("noise_refiner", "layers")
     pads_to_longest = "right"
+    pads_concepts = False
     timestep_error = 2e-4
 
     @cached_property
@@ -246,3 +224,17 @@ def template_around(prompt: str, render: Callable[[str], str]) -> tuple[str, str
             "of the template"
         )
     return before, after
+
+
+def chat_around(prompt: str, tokenizer: Any, **options: Any) -> tuple[str, str]:
+    """Return the texts that a tokenizer's chat template puts before and after a user's prompt."""
+
+    def render(text: str) -> str:
+        return tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}],
+            tokenize=False,
+            add_generation_prompt=True,
+            **options,
+        )
+
+    return template_around(prompt, render)

@@ -6,7 +6,6 @@ the padding. A token has the states of several layers of the language model, whi
 fuses before its blocks. Several heads share their keys.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,42 +15,30 @@ from diffusers.modular_pipelines.qwenimage import prompt_templates
 from torch import Tensor
 
 from heedmap.backends.base import Arguments, GridShape
-from heedmap.backends.flux import Flux
+from heedmap.backends.flux import FluxFamily
 from heedmap.backends.transformer import Transformer
 from heedmap.text.axis import arrange
 from heedmap.text.tokenization import tokenize
 from heedmap.text.words import TokenTable
 
 _BEFORE, _AFTER = prompt_templates.QWENIMAGE_PROMPT_TEMPLATE.split("{}")
-_DROPPED = prompt_templates.QWENIMAGE_PROMPT_TEMPLATE_START_IDX
 
 
-class Krea2(Flux):
+class Krea2(FluxFamily):
     """A pipeline with a `Krea2Transformer2DModel`, whose layers have half of the latent's grid."""
 
-    description = "a Krea 2 pipeline"
     model_class = Krea2Transformer2DModel
     block_lists = ("transformer_blocks",)
     layer_classes = (Krea2Attention,)
     masks_padding = True
-    encoded_places = (0, -1, 1)
-    sequences = (("tokenizer",),)
-    negative_guidance = "guidance_scale"
     guidance_off = 0.0
+    dropped = prompt_templates.QWENIMAGE_PROMPT_TEMPLATE_START_IDX
     groups = Transformer.groups
 
     def image_grids(self, inputs: Arguments) -> list[GridShape]:
         """Return the grid (h, w) of the image, by the place of its last position."""
         _, row, column = inputs["position_ids"][-1].tolist()
         return [(int(row) + 1, int(column) + 1)]
-
-    def axis_places(
-        self,
-        count: int,
-        arguments: Arguments,
-    ) -> Sequence[int]:
-        """Return the places after those that are dropped."""
-        return range(_DROPPED, count)
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, layers, C) fused, as the blocks are given them."""
@@ -69,7 +56,7 @@ class Krea2(Flux):
         The padding stands in front of the template's last tokens.
         """
         last = tokenize("", tokenizer, after=_AFTER, padding=False)
-        count = self.limit(arguments) + _DROPPED
+        count = self.limit(arguments) + self.dropped
         table = tokenize(
             prompt,
             tokenizer,

@@ -152,8 +152,7 @@ def layer_shapes(
         inner = _channels(layer, "inner_dim")
         shared = inner // heads * getattr(layer, "num_kv_heads", heads)
         width = getattr(layer, "inner_kv_dim", shared)
-        query = (positions, inner)
-        layout = family.layout(1, tokens, positions)
+        layout = family.layout(tokens, positions)
         keys = (positions + layout.padding, width)
         result.append(
             LayerShapes(
@@ -163,7 +162,7 @@ def layer_shapes(
                 scale=getattr(layer, "scale", (inner // heads) ** -0.5),
                 hidden=(positions, _channels(layer, "query_dim")),
                 text=(tokens, _text_width(layer)),
-                query=query,
+                query=(positions, inner),
                 key=(tokens, width),
                 scores=(positions, tokens + keys[0] * layout.joint),
                 output=(positions, _channels(layer, "out_dim")),

@@ -101,27 +101,21 @@ def load(
 
         index = _index(where)
         family_named(index)  # before any weights are read
+        options: dict[str, Any] = {"dtype": torch_dtype, "use_safetensors": True}
         if isinstance(where, Path) and where.is_file():
             kind = getattr(diffusers, index["_class_name"])
             pipe = kind.from_single_file(str(where), dtype=torch_dtype)
             # Else it is named for its configuration.
             pipe.register_to_config(_name_or_path=str(where))
         elif _is_modular(index):
-            load_blocks: Any = diffusers.ModularPipeline.from_pretrained
-            pipe = load_blocks(str(where), local_files_only=isinstance(where, Path))
-            pipe.load_components(dtype=torch_dtype, use_safetensors=True)
+            pipe = _from_pretrained(index, where)
+            pipe.load_components(**options)
         else:
-            options: dict[str, Any] = {
-                "dtype": torch_dtype,
-                "use_safetensors": True,
-                "local_files_only": isinstance(where, Path),
-            }
             parts = _empty_parts(index)
             if where == FOLDERS[JOINT]:
                 load_vae: Any = diffusers.AutoencoderKL.from_pretrained
                 parts["vae"] = load_vae(str(FOLDER / "vae"), **options)
-            load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
-            pipe = load_parts(str(where), **parts, **options)
+            pipe = _from_pretrained(index, where, **parts, **options)
     check_served(pipe)
     return pipe.to(torch_device)
 
@@ -138,27 +132,33 @@ def outline(model: str | Path | None = None) -> "CallablePipeline":
     """
     where = _source(model)
     with silence_logs(), _explained(where):
-        import diffusers
-
         from heedmap.backends.registry import family_named
 
         index = _index(where)
         source = _repository(where)
-        local = isinstance(source, Path)
         family = family_named(index)
-        if _is_modular(index):
-            load_blocks: Any = diffusers.ModularPipeline.from_pretrained
-            pipe = load_blocks(str(source), local_files_only=local)
-            kept = index.keys() - _empty_parts(index, _LIGHT)
-            pipe.load_components([name for name in kept if name.startswith(_LIGHT)])
-            for name in {family.component, "vae"} & index.keys():
-                pipe.update_components(**{name: _part_outline(index, name, source)})
-            return pipe
-        parts = _empty_parts(index, _LIGHT)
-        for name in {family.component, "vae"} & parts.keys():
+        parts: dict[str, Any] = {}
+        for name in {family.component, "vae"} & index.keys():
             parts[name] = _part_outline(index, name, source)
-        load_parts: Any = diffusers.DiffusionPipeline.from_pretrained
-        return load_parts(str(source), local_files_only=local, **parts)
+        others = _empty_parts(index, _LIGHT)
+        if not _is_modular(index):
+            return _from_pretrained(index, source, **{**others, **parts})
+        pipe = _from_pretrained(index, source)
+        kept = index.keys() - others
+        pipe.load_components([name for name in kept if name.startswith(_LIGHT)])
+        pipe.update_components(**parts)
+        return pipe
+
+
+def _from_pretrained(index: Mapping[str, Any], source: Path | str, **parts: Any) -> Any:
+    """Load a pipeline with these parts; a modular one without any."""
+    import diffusers
+
+    kind: Any = diffusers.DiffusionPipeline
+    if _is_modular(index):
+        kind = diffusers.ModularPipeline
+    local = isinstance(source, Path)
+    return kind.from_pretrained(str(source), local_files_only=local, **parts)
 
 
 def _part_outline(index: Mapping[str, Any], name: str, source: Path | str) -> Any:
@@ -191,13 +191,9 @@ class ModelCard(Struct):
 
     Attributes:
         vocabulary: the words that the model was trained on; None if unknown.
-        phrases: parts of prompts, by what they describe ("colours").
-        limits: a text on the limits of the model.
     """
 
     vocabulary: Annotated[frozenset[str], Meta(min_length=1)] | None = None
-    phrases: dict[str, tuple[str, ...]] = {}
-    limits: str = ""
 
 
 def model_card(model: str | Path | None = None) -> ModelCard:
@@ -233,21 +229,10 @@ def token_table(prompt: str, model: str | Path | None = None) -> TokenTable:
     index = _index(where)
     if "unet" in index and not _is_modular(index):
         return tokenize(prompt, tokenizer(model))
-    # Other pipelines change a text before they tokenize it: load one without its large parts.
-    with silence_logs(), _explained(where):
-        from diffusers import DiffusionPipeline
+    # Other pipelines change a text before they tokenize it.
+    from heedmap.backends.registry import family_of
 
-        from heedmap.backends.registry import family_named
-
-        family = family_named(index)
-        if _is_modular(index):
-            return family(outline(model)).whole_table(prompt, {})
-        has_tokenizer = any(name.startswith("tokenizer") for name in index)
-        parts = _empty_parts(index, "tokenizer" if has_tokenizer else "processor")
-        for name in family.needed_parts:
-            parts[name] = _part_outline(index, name, where)
-        pipe: Any = DiffusionPipeline.from_pretrained(str(where), **parts)
-    return family(pipe).whole_table(prompt, {})
+    return family_of(outline(model)).whole_table(prompt, {})
 
 
 # --- where a model is ---

@@ -15,20 +15,17 @@ from diffusers.models.transformers.transformer_longcat_image import (
 from diffusers.pipelines.longcat_image.pipeline_longcat_image import split_quotation
 
 from heedmap.backends.base import Arguments
-from heedmap.backends.flux import Flux
+from heedmap.backends.flux import FluxFamily
 from heedmap.errors import TraceError, quoted
 from heedmap.text.tokenization import tokenize
 from heedmap.text.words import TokenTable
 
 
-class LongCatImage(Flux):
+class LongCatImage(FluxFamily):
     """A pipeline with a `LongCatImageTransformer2DModel`."""
 
-    description = "a LongCat-Image pipeline"
     model_class = LongCatImageTransformer2DModel
     layer_classes = (LongCatImageAttention,)
-    sequences = (("tokenizer",),)
-    negative_guidance = "guidance_scale"
 
     @property
     def defaults(self) -> Arguments:

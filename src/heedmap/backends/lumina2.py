@@ -17,18 +17,14 @@ from torch import Tensor
 from heedmap.backends.base import Arguments, TextStates
 from heedmap.backends.joint import SequenceFamily
 from heedmap.mathematics.events import Indices, RowLayout
-from heedmap.text.tokenization import tokenize
-from heedmap.text.words import TokenTable
 
 
 class Lumina2(SequenceFamily):
     """A pipeline with a `Lumina2Transformer2DModel`."""
 
-    description = "a Lumina 2 pipeline"
     model_class = Lumina2Transformer2DModel
     text_first = True
     runs_negative_apart = True
-    negative_guidance = "guidance_scale"
     prompt_arguments = ("prompt", "prompt_embeds")
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
@@ -39,12 +35,12 @@ class Lumina2(SequenceFamily):
         return sample, 1000 - 1000 * timestep, states
 
     def text_states(self, encoded: Any) -> TextStates:
-        """Return the states of both prompts that are read, and the prompt's mask."""
+        """Return the states of both prompts that are read."""
         states, mask, negative, negative_mask = encoded
         states = _visible(states, mask)
         if negative is not None:
             negative = _visible(negative, negative_mask)
-        return states, negative, mask[:, : states.shape[1]]
+        return states, negative
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C), refined as the main layers are given them."""
@@ -99,27 +95,15 @@ class Lumina2(SequenceFamily):
         one["image_rotary_emb"] = torch.cat([place, places], dim=1)
         return one
 
-    def table(
-        self,
-        tokenizer: Any,
-        prompt: str,
-        arguments: Arguments,
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt behind the system prompt of the call."""
+    def template(self, arguments: Arguments, *_: Any) -> tuple[str, str]:
+        """Return the system prompt of the call; the negative prompt has none."""
         before = arguments.get("system_prompt")
         if before is None:
             before = self.pipe.system_prompt
-        before += " <Prompt Start> "
         named = [arguments.get(name, "") for name in self.prompt_arguments]
         if named == [None, None]:  # the negative prompt
-            before = ""
-        return tokenize(
-            prompt,
-            tokenizer,
-            before=before,
-            limit=self.limit(arguments),
-            padding=False,
-        )
+            return "", ""
+        return before + " <Prompt Start> ", ""
 
 
 def _is_visible(states: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ def noise_levels(pipe: Any, steps: int) -> tuple[list[tuple[float, float]], floa
         try:
             level = level_of(scheduler, scheduler.timesteps[call], call)
         except (NotImplementedError, IndexError):
-            raise unknown from None  # some have the method without a use for it
+            level = None  # some have the method without a use for it
         if level is None:
             raise unknown
         levels.append(level)

@@ -19,11 +19,10 @@ from heedmap.text.tokenization import Rewritten
 class PixArt(Transformer):
     """A pipeline with a `PixArtTransformer2DModel`."""
 
-    description = "a PixArt-α or Σ pipeline"
     model_class = PixArtTransformer2DModel
     older_names = ("Transformer2DModel",)
     masks_padding = True
-    encoded_places = (0, 2, 1)
+    negative_place = 2
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return T5's states, projected."""

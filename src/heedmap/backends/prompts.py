@@ -13,7 +13,6 @@ from itertools import chain
 from types import FrameType
 from typing import Any
 
-import torch
 from diffusers.modular_pipelines import PipelineState
 from torch import Tensor
 from torch.nn.functional import pad
@@ -54,19 +53,17 @@ def prompt_table(
 
 @dataclass(eq=False)
 class EncoderRecord:
-    """The ids that a text encoder reads at each call, and its states.
+    """The ids that a text encoder reads at each call.
 
     Attributes:
         tokenizer: the encoder's.
         first: the first tokenizer of those that read the same positions.
         ids: by call, and by text.
-        states: by call (B, K, C).
     """
 
     tokenizer: Any
     first: Any
     ids: list[list[list[int]]] = field(default_factory=list)
-    states: list[Tensor] = field(default_factory=list)
     # Another pipeline may use the encoder in another thread.
     _thread: int = field(default_factory=threading.get_ident)
 
@@ -75,12 +72,10 @@ class EncoderRecord:
         encoder: Any,
         args: Any,
         kwargs: Any,
-        output: Any,
     ) -> None:
-        """Record the ids and states of a forward pass of the encoder."""
+        """Record the ids that the encoder is about to read."""
         if threading.get_ident() == self._thread:
             self.ids.append((args[0] if args else kwargs["input_ids"]).tolist())
-            self.states.append(output[0])
 
 
 class EncodingCall:
@@ -111,13 +106,13 @@ class EncodingCall:
         self.results: list[Any] = []
 
     def run(self, encode: Callable[[], Any]) -> None:
-        """Call `encode`; keep its result, and the ids and states of the text encoders."""
+        """Call `encode`; keep its result, and the ids that the text encoders read."""
         with self.watch_encoders():
             self.results.append(encode())
 
     @contextmanager
     def watch_encoders(self) -> Iterator[None]:
-        """Keep the ids that the text encoders read within the block, and their states."""
+        """Keep the ids that the text encoders read within the block."""
         pipe = self.family.pipe
         with ExitStack() as stack:
             for names in self.family.sequences:
@@ -129,7 +124,7 @@ class EncodingCall:
                         continue
                     record = EncoderRecord(tokenizer, self.family.tokenizer_of(names))
                     self.records.append(record)
-                    hook = encoder.register_forward_hook(
+                    hook = encoder.register_forward_pre_hook(
                         record.record, with_kwargs=True
                     )
                     stack.callback(hook.remove)
@@ -141,7 +136,7 @@ class EncodingCall:
         return int(self.arguments.get(_IMAGES) or self.repeats)
 
     def text_states(self) -> TextStates:
-        """Return the states of both prompts, and the prompt's mask."""
+        """Return the states of both prompts."""
         results = self.results
         if isinstance(results[0], Tensor):
             return self._mixed_states()
@@ -151,27 +146,21 @@ class EncodingCall:
         states = self.family.text_states(results if several else results[0])
         if self.repeats == 1:
             return states
-        prompt, negative, mask = (
-            one if one is None else one.repeat_interleave(self.repeats, 0)
-            for one in states
-        )
-        assert prompt is not None
-        return prompt, negative, mask
+        prompt, negative = states
+        if negative is not None:
+            negative = negative.repeat_interleave(self.repeats, 0)
+        return prompt.repeat_interleave(self.repeats, 0), negative
 
     def _mixed_states(self) -> TextStates:
-        """Return the states of the encoder, where the method returns its branches in one tensor.
-
-        Their order is the pipeline's.
-        """
-        if not self.records:
-            raise TraceError(
-                "this pipeline mixes the branches of prompt_embeds: pass the prompt as text"
-            )
-        states = [
-            states.repeat_interleave(self.images_per_prompt, 0).to(self.results[0])
-            for states in self.records[0].states
-        ]
-        return states[0], states[1] if len(states) > 1 else None, None
+        """Return the states where the method returns its branches in one tensor, as a batch has."""
+        mixed = self.results[0]
+        if not self.arguments["do_classifier_free_guidance"]:
+            return mixed, None
+        if self.family.has_quirk("prompt_first"):
+            prompt, negative, _ = mixed.chunk(3)
+        else:
+            negative, prompt = mixed.chunk(2)
+        return prompt, negative
 
     def tables(
         self,
@@ -246,9 +235,9 @@ def _is_read(
 ) -> bool:
     """Return whether a text encoder read these tokens; padding may depend on the batch."""
     tokens = [token.id for token in table.tokens]
-    if family.pads_to_longest:
+    side = family.encoder_padding or family.pads_to_longest
+    if side:
         tokens = [token.id for token in table.tokens if token.kind != "pad"]
-        side = family.encoder_padding or family.pads_to_longest
         first = len(ids) - len(tokens) if side == "left" else 0
         ids = ids[first : first + len(tokens)]
     return tokens == ids
@@ -351,12 +340,14 @@ def read_concepts(
     prompts = ["" if table.of_concepts else table.prompt for table in tables]
     texts = {prompt: asked_text(concepts, prompt) for prompt in dict.fromkeys(prompts)}
     encoded = _encode_others(call, encode, texts.values())
-    states, _, mask = encoded.text_states()
-    visible = torch.ones(states.shape[:2]) if mask is None else mask
-    labels = _fit_tables(call.family, encoded.tables("prompt", 0), states)
+    states, _ = encoded.text_states()
+    family = call.family
+    has_padding = family.pads_concepts and not family.masks_padding
+    labels = _fit_tables(family, encoded.tables("prompt", 0), states)
     result: dict[str, ConceptStates] = {}
-    for prompt, table, rows, row in zip(texts, labels, states, visible, strict=True):
-        positions = row.nonzero().flatten().tolist()
+    for prompt, table, rows in zip(texts, labels, states, strict=True):
+        hidden = () if has_padding else table.positions("pad")
+        positions = [at for at in range(len(rows)) if at not in hidden]
         places = concept_places(concepts, table)
         indices = (tuple(map(positions.index, place)) for place in places)
         result[prompt] = ConceptStates(tuple(indices), rows[positions])
@@ -371,19 +362,20 @@ class Branch:
         tables: the words of each image.
         states: the text states (B, K, C).
         shifted: whether the batch pads some of its prompts in front, which moves their tokens.
-        is_list: whether the model is given a list of texts, which those of another branch lengthen.
     """
 
     tables: tuple[TokenTable, ...]
     states: Tensor
     shifted: bool = False
-    is_list: bool = False
 
     def blocks_in(self, states: Tensor) -> list[int]:
-        """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's."""
+        """Return which blocks of B rows of a model's text states (n·B, K, C) are this branch's.
+
+        Zeros behind its text are those that make it as long as the text of another branch.
+        """
         branch = self.states.to(states)
         surplus = states.shape[1] - branch.shape[1]
-        if self.is_list and surplus > 0:
+        if surplus > 0:
             branch = pad(branch, (0, 0, 0, surplus))
         if branch.shape[1:] != states.shape[1:]:
             return []
@@ -517,29 +509,28 @@ def watch(
     # The encoding of the prompt, and the call of the pipeline, which may encode a negative prompt.
     last: tuple[FrameType, Encoding] | None = None
 
-    def repeats(arguments: Arguments) -> int:
-        """Return how often a pipeline repeats states whose method takes no number of images."""
-        running = active_calls(pipe)
-        if _IMAGES in arguments or not running:
-            return 1
-        return running[0].f_locals.get(_IMAGES) or 1
-
     def encode_watched(*args: Any, **kwargs: Any) -> Any:
         nonlocal call, last
         if is_sampling():
             return encode(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        if bound.arguments.get("prompt_embeds") is not None:
+        arguments = bound.arguments
+        if arguments.get("prompt_embeds") is not None:
             # Z-Image takes both, and does not read the text.
-            bound.arguments["prompt"] = None
-        if call is None or not bound.arguments.get("text_encoder_index"):
-            call = EncodingCall(family, bound.arguments, repeats(bound.arguments))
-        call.run(lambda: encode(*args, **kwargs))
+            arguments["prompt"] = None
+        running = active_calls(pipe)
+        if call is None or not arguments.get("text_encoder_index"):
+            repeats = 1
+            if running and _IMAGES not in arguments:
+                repeats = running[0].f_locals.get(_IMAGES) or 1
+            call = EncodingCall(family, arguments, repeats)
+        call.run(partial(encode, *args, **kwargs))
         result = call.results[-1]
         if len(call.results) < family.encoding_calls:
             return result
-        running = active_calls(pipe) if family.encodes_negative_apart else []
+        if not family.encodes_negative_apart:
+            running = []
         if last is not None and running and running[0] is last[0]:
             second = _encoding(call, None, negative)
             begin(replace(last[1], negative=second.conditional))
@@ -612,7 +603,7 @@ def _encoding(
 ) -> Encoding:
     family = call.family
     arguments = call.arguments
-    states, negative_states, _ = call.text_states()
+    states, negative_states = call.text_states()
     if arguments.get("prompt") is not None and call.records:
         tables = call.tables("prompt", 0)
     elif prompts is not None:
@@ -650,7 +641,7 @@ def _branch(
     count = len(states) // len(tables)
     rows = tuple(table for table in tables for _ in range(count))
     # A copy, since a callback may change the pipeline's own in place.
-    return Branch(rows, states.clone(), shifted, family.lists_text)
+    return Branch(rows, states.clone(), shifted)
 
 
 def _fit_tables(
@@ -662,8 +653,7 @@ def _fit_tables(
     rows, tokens = states.shape[:2]
     side = family.pads_to_longest
     longest = max(len(table.tokens) for table in tables)
-    is_shorter = family.pads_branches_alike and longest < tokens
-    if side and (is_shorter or longest == tokens):
+    if side and longest <= tokens:
         in_front = side == "left"
         tables = [padded(table, tokens, in_front=in_front) for table in tables]
     lengths = {len(table.tokens) for table in tables}

@@ -7,9 +7,8 @@ attention is exactly 0. A negative prompt is encoded by a call and run in a pass
 Of Qwen-Image-Edit the language model reads images, too: their tokens stand before the prompt's.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from diffusers import QwenImageTransformer2DModel
 from diffusers.pipelines.qwenimage import (
@@ -23,21 +22,17 @@ from heedmap.backends.base import Arguments, GridShape
 from heedmap.backends.joint import PackedFamily
 from heedmap.errors import ArgumentError
 from heedmap.io.schemas import MAX_TOKENS
-from heedmap.text.axis import arrange
-from heedmap.text.tokenization import tokenize
 from heedmap.text.words import Token, TokenTable
 
 
 class QwenImage(PackedFamily):
     """A pipeline with a `QwenImageTransformer2DModel`, whose layers have half the latent's grid."""
 
-    description = "a Qwen-Image pipeline"
     model_class = QwenImageTransformer2DModel
     masks_padding = True
     pads_to_longest = "right"
     encodes_negative_apart = True
-    encoded_places = (0, -1, 1)
-    sequences = (("tokenizer",),)
+    negative_place = -1
     negative_guidance = "true_cfg_scale"
 
     def serves(self) -> bool:
@@ -69,35 +64,9 @@ class QwenImage(PackedFamily):
         return one | {"image_rotary_emb": (image, places[:1].expand(text.shape[1], -1))}
 
     @property
-    def start_index(self) -> int:
+    def dropped(self) -> int:
         """The number of the template's first tokens, which the pipeline drops."""
         return self.encoder.prompt_template_encode_start_idx
-
-    def axis_places(
-        self,
-        count: int,
-        arguments: Arguments,
-    ) -> Sequence[int]:
-        """Return the places after those that are dropped."""
-        return range(self.start_index, count)
-
-    def table(
-        self,
-        tokenizer: Any,
-        prompt: str,
-        arguments: Arguments,
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt inside of the template, after its first ones."""
-        before, after = self.template(arguments)
-        table = tokenize(
-            prompt,
-            tokenizer,
-            before=before,
-            after=after,
-            limit=self.limit(arguments) + self.start_index,
-            padding=False,
-        )
-        return arrange(table, self.axis_places(len(table.tokens), arguments))
 
     def limit(
         self,
@@ -107,7 +76,7 @@ class QwenImage(PackedFamily):
         """Return the number of tokens that a call reads at most, after those that are dropped."""
         return min(super().limit(arguments), self.encoder.tokenizer_max_length)
 
-    def template(self, arguments: Arguments) -> tuple[str, str]:
+    def template(self, arguments: Arguments, *_: Any) -> tuple[str, str]:
         """Return the texts before and after a prompt."""
         before, after = self.encoder.prompt_template_encode.split("{}")
         return before, after
@@ -123,11 +92,10 @@ class QwenImageEdit(QwenImage):
     QwenImageEditPlusPipeline reads several, of another size than those beside the image.
     """
 
-    description = "a Qwen-Image-Edit pipeline"
     needs_image = True
-    quirks: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ["QwenImageEditPlusPipeline", "QwenImageEditPlusModularPipeline"],
-        "single_prompt",
+    single_prompt = (
+        "QwenImageEditPlusPipeline",
+        "QwenImageEditPlusModularPipeline",
     )
 
     def serves(self) -> bool:
@@ -140,23 +108,16 @@ class QwenImageEdit(QwenImage):
         tokenizer: Any = None,
     ) -> int:
         """Return the number of tokens that a table has at most; the pipelines cut no prompt."""
-        return MAX_TOKENS - self.start_index
+        return MAX_TOKENS - self.dropped
 
     def encoding_arguments(self, arguments: Arguments) -> Arguments:
         """Return the arguments of a call, with the images at the size that they are read at.
 
         The blocks of a modular pipeline have resized them.
         """
-        image = arguments.get("image")
-        resized = arguments.get("resized_image")
-        resized = arguments.get("resized_cond_image", resized)
-        if resized is not None:
-            return {**arguments, "image": resized}
-        if image is None:
-            return arguments
-        if not isinstance(image, list) and not self.lists_references:
-            return {**arguments, "image": self._resized(image)}
-        images = [self._resized(one) for one in as_list(image)]
+        images = arguments.get("resized_cond_image") or arguments.get("resized_image")
+        if images is None:
+            images = [self._resized(one) for one in as_list(arguments.get("image"))]
         return {**arguments, "image": images}
 
     def _resized(self, image: Image.Image) -> Image.Image:
@@ -191,7 +152,7 @@ class QwenImageEdit(QwenImage):
             tokens.append(token)
         return replace(table, tokens=tuple(tokens))
 
-    def template(self, arguments: Arguments) -> tuple[str, str]:
+    def template(self, arguments: Arguments, *_: Any) -> tuple[str, str]:
         """Return the texts before and after a prompt, with the tokens of its images."""
         before, after = super().template(arguments)
         images = as_list(arguments.get("image"))

@@ -26,9 +26,9 @@ from heedmap.text.words import TokenTable
 class QwenImage21(QwenImage):
     """A pipeline with a `QwenImage21Transformer2DModel`, whose layers have the latent's grid."""
 
-    description = "a Qwen-Image 2.1 pipeline"
     model_class = QwenImage21Transformer2DModel
     layer_classes = (QwenImage21Attention,)
+    patch = 1
     reads_images = True
     maps_references = False
     encoder_padding = "left"
@@ -39,11 +39,6 @@ class QwenImage21(QwenImage):
     def defaults(self) -> Arguments:
         """The steps that the model is published with, if it is; they replace any number."""
         return {"sigmas": self.pipe.config.sample_sigmas}
-
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a position, in cells."""
-        return 1
 
     @property
     def unit(self) -> int:
@@ -62,13 +57,12 @@ class QwenImage21(QwenImage):
         return sample, timestep, self.text_of(sources, partial(_of_text, *sources))
 
     def text_states(self, encoded: Any) -> TextStates:
-        """Return the states of a prompt without those of images, and the mask of both."""
-        states, mask, images = encoded
-        return _of_text(states, images), None, mask
+        """Return the states of a prompt without those of images."""
+        states, _, images = encoded
+        return _of_text(states, images), None
 
     def layout(
         self,
-        count: int,
         tokens: int,
         positions: int,
         references: Sequence[int] = (),
@@ -78,7 +72,7 @@ class QwenImage21(QwenImage):
         The image's keys are the last. All queries are the image's.
         """
         before, _ = self.template({"image": [*references]})
-        ids = self.tokenizer("")(before)["input_ids"][self.start_index :]
+        ids = self.tokenizer("")(before)["input_ids"][self.dropped :]
         mark = self.pipe.processor.vision_start_token_id
         places = [place for place, one in enumerate(ids, start=1) if one == mark]
         others = list[slice]()
@@ -95,7 +89,7 @@ class QwenImage21(QwenImage):
             keys=slice(-positions, None),
             references=tuple(others),
         )
-        return Layout((row,) * count, joint=True, keys=len(is_text) + positions)
+        return Layout((row,), joint=True, keys=len(is_text) + positions)
 
     def tokenizer(self, name: str) -> Any:
         """Return the tokenizer of the pipeline's processor."""
@@ -107,7 +101,7 @@ class QwenImage21(QwenImage):
         return {self.pipe._img_token_id}
 
     @property
-    def start_index(self) -> int:
+    def dropped(self) -> int:
         """The number of the template's first tokens, which the pipeline drops."""
         return self.pipe._drop_idx
 
@@ -146,7 +140,7 @@ class QwenImage21(QwenImage):
         """Return the words and tokens of a prompt; in place of an empty one a space is read."""
         return super().table(tokenizer, prompt or " ", arguments)
 
-    def template(self, arguments: Arguments) -> tuple[str, str]:
+    def template(self, arguments: Arguments, *_: Any) -> tuple[str, str]:
         """Return the texts before and after a prompt, with the marks around its images."""
         before, after = self.pipe.prompt_template_t2i.split("{}")
         count = len(as_list(arguments.get("image")))

@@ -1,7 +1,7 @@
 """The table of model families, the layers and image sizes of a pipeline, and its arguments."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
@@ -10,7 +10,6 @@ from math import prod
 from typing import Any
 
 import torch
-from diffusers import ZImageControlNetModel
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
@@ -35,7 +34,7 @@ from heedmap.backends import (
     unet,
     zimage,
 )
-from heedmap.backends.base import Family, modules_of, parameters
+from heedmap.backends.base import Family, parameters
 from heedmap.backends.modular import is_modular
 from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, join_words, quoted
@@ -66,72 +65,55 @@ FAMILIES: tuple[type[Family], ...] = (
     lumina2.Lumina2,
     ernie.ErnieImage,
 )
-UNSERVED = {
-    "StableDiffusionPanoramaPipeline": "draws views that overlap, none of the whole image",
-    "StableDiffusionParadigmsPipeline": "runs several steps in one batch",
-    "StableDiffusionLatentUpscalePipeline": (
-        "passes the strength of the noise to its UNet in place of a timestep"
-    ),
-    **dict.fromkeys(
-        ["QwenImageLayeredPipeline", "QwenImageLayeredModularPipeline"],
-        "draws several layers, one image each",
-    ),
-    **dict.fromkeys(
-        ["QwenImage21ModularPipeline", "QwenImage21TurboModularPipeline"],
-        "keeps the chat template of its prompt inside its blocks, where heedmap cannot read it",
-    ),
-    "ZImageOmniPipeline": (
-        "splits its prompt at images of yours, and puts their positions beside those of the image "
-        "that it draws"
-    ),
-    **dict.fromkeys(
-        [
-            "StableDiffusionAttendAndExcitePipeline",
-            "TextToVideoZeroPipeline",
-            "TextToVideoZeroSDXLPipeline",
-            "StableDiffusionPix2PixZeroPipeline",
-        ],
-        "runs attention processors of its own in place of heedmap's",
-    ),
-    **dict.fromkeys(
-        ["StableDiffusion3PAGPipeline", "StableDiffusion3PAGImg2ImgPipeline"],
-        "perturbs the attention of a part of its batch",
-    ),
-    **dict.fromkeys(
-        ["LongCatImageEditPipeline", "BriaFiboEditPipeline"],
-        "puts the positions of an image of yours beside those of the image that it draws",
-    ),
+UNSERVED: Mapping[str, Sequence[str]] = {
+    "draws views that overlap, none of the whole image": [
+        "StableDiffusionPanoramaPipeline"
+    ],
+    "runs several steps in one batch": ["StableDiffusionParadigmsPipeline"],
+    "passes the strength of the noise to its UNet in place of a timestep": [
+        "StableDiffusionLatentUpscalePipeline",
+    ],
+    "draws several layers, one image each": [
+        "QwenImageLayeredPipeline",
+        "QwenImageLayeredModularPipeline",
+    ],
+    "keeps the chat template of its prompt inside its blocks, where heedmap cannot read it": [
+        "QwenImage21ModularPipeline",
+        "QwenImage21TurboModularPipeline",
+    ],
+    "runs attention processors of its own in place of heedmap's": [
+        "StableDiffusionAttendAndExcitePipeline",
+        "TextToVideoZeroPipeline",
+        "TextToVideoZeroSDXLPipeline",
+        "StableDiffusionPix2PixZeroPipeline",
+    ],
+    "perturbs the attention of a part of its batch": [
+        "StableDiffusion3PAGPipeline",
+        "StableDiffusion3PAGImg2ImgPipeline",
+    ],
+    "puts the positions of an image of yours beside those of the image that it draws": [
+        "ZImageOmniPipeline",
+        "LongCatImageEditPipeline",
+        "BriaFiboEditPipeline",
+    ],
+    "has a UNet with text and image in one softmax": [
+        "IFPipeline",
+        "IFSuperResolutionPipeline",
+    ],
+    "has no encode_prompt in diffusers' form": [
+        "KandinskyCombinedPipeline",
+        "KandinskyV22CombinedPipeline",
+        "LDMTextToImagePipeline",
+        "SemanticStableDiffusionPipeline",
+        "VQDiffusionPipeline",
+    ],
+    "has a tokenizer without character offsets": [
+        "KolorsPipeline",
+        "KolorsPAGPipeline",
+        "KolorsImg2ImgPipeline",
+    ],
 }
-"""Reasons why pipelines cannot be recorded, by the name of their class."""
-NOT_YET = {
-    **dict.fromkeys(
-        [
-            "IFPipeline",
-            "IFSuperResolutionPipeline",
-            "IFImg2ImgPipeline",
-            "IFImg2ImgSuperResolutionPipeline",
-            "IFInpaintingPipeline",
-            "IFInpaintingSuperResolutionPipeline",
-        ],
-        "has a UNet with text and image in one softmax",
-    ),
-    **dict.fromkeys(
-        [
-            "KandinskyCombinedPipeline",
-            "KandinskyV22CombinedPipeline",
-            "LDMTextToImagePipeline",
-            "SemanticStableDiffusionPipeline",
-            "VQDiffusionPipeline",
-        ],
-        "has no encode_prompt in diffusers' form",
-    ),
-    **dict.fromkeys(
-        ["KolorsPipeline", "KolorsPAGPipeline", "KolorsImg2ImgPipeline"],
-        "has a tokenizer without character offsets",
-    ),
-    "OnnxStableDiffusionPipeline": "runs its UNet outside of torch",
-}
-"""What of a pipeline is not yet supported although its UNet may be, by the name of its class."""
+"""Pipelines that are refused although their denoiser is of a family: the names by the reason."""
 GROUP = "heedmap.families"
 """The group of entry points by which other packages add families."""
 
@@ -155,15 +137,7 @@ def family_of(pipe: Any) -> Family:
             f"{name} is no pipeline: expected one, such as hm.load returns"
         )
     model = getattr(pipe, "unet", None) or getattr(pipe, "transformer", None)
-    kind = type(model)
-    if model is None and is_modular(pipe):
-        parts = {part.name: part.type_hint for part in pipe._blocks.expected_components}
-        kind = parts.get("unet") or parts.get("transformer") or kind
-        if any(issubclass(kind, family.model_class) for family in families()):
-            raise ModelError(
-                f"{name} has no denoiser yet: call pipe.load_components() first"
-            )
-    raise _unreadable(name, kind.__name__)
+    raise _unreadable(name, type(model).__name__)
 
 
 def family_named(index: Mapping[str, Any]) -> type[Family]:
@@ -181,19 +155,17 @@ def family_named(index: Mapping[str, Any]) -> type[Family]:
 
 
 def _unreadable(name: str, model: Any) -> ModelError:
-    return _not_yet(
-        f"{name} has no denoiser whose attention to the text heedmap reads, but {model}"
+    known = [family.model_class.__name__ for family in families()]
+    return ModelError(
+        f"{name} has no denoiser whose attention to the text heedmap reads, but {model}, which is "
+        f"not yet supported: expected {join_words(known, 'or', most=99)}; of a modular pipeline "
+        "after load_components()"
     )
-
-
-def _not_yet(what: str) -> ModelError:
-    known = join_words([family.description for family in families()], "or", most=99)
-    return ModelError(f"{what}, which is not yet supported: expected {known}")
 
 
 def check_served(pipe: Any) -> Family:
     """Return the family of a pipeline; ModelError if its attention cannot be recorded."""
-    _check_class(kind.__name__ for kind in type(pipe).__mro__)
+    _check_class([kind.__name__ for kind in type(pipe).__mro__])
     family = family_of(pipe)
     _check_layers(family, family.text_layers())
     if not is_modular(pipe):
@@ -201,15 +173,13 @@ def check_served(pipe: Any) -> Family:
     return family
 
 
-def _check_class(names: Iterable[str]) -> None:
-    for name in names:
-        if name in UNSERVED:
-            raise ModelError(
-                f"{name} {UNSERVED[name]}: no map of a word can be made of it; use another "
-                "pipeline of the same model"
-            )
-        if name in NOT_YET:
-            raise _not_yet(f"{name} {NOT_YET[name]}")
+def _check_class(names: Collection[str]) -> None:
+    for reason, unserved in UNSERVED.items():
+        for name in names:
+            if name in unserved:
+                raise ModelError(
+                    f"{name} {reason}: no map of a word can be made of it; use another pipeline"
+                )
 
 
 def encoding_method(pipe: Any) -> str:
@@ -252,17 +222,6 @@ def self_attention_layers(pipe: Any) -> dict[str, Attention]:
     return family_of(pipe).image_layers()
 
 
-def control_reads_text(pipe: Any) -> bool:
-    """Return whether a pipeline has a ControlNet with attention of its own to the text."""
-    net = modules_of(pipe).get("controlnet")
-    # Z-Image's attends to text and image in one sequence.
-    return isinstance(net, ZImageControlNetModel) or any(
-        getattr(layer, "is_cross_attention", False)
-        or getattr(layer, "added_kv_proj_dim", None)
-        for layer in (() if net is None else net.modules())
-    )
-
-
 # --- the size of its images ---
 
 
@@ -273,10 +232,8 @@ def default_size(pipe: Any) -> tuple[int, int]:
     """Return the (width, height) in pixels that a pipeline draws by default."""
     family = family_of(pipe)
     side = getattr(pipe, "vae_scale_factor", family.cell_side)
-    cells = getattr(pipe, "default_sample_size", None)
-    side = getattr(pipe, "vae_scale_factor", family.cell_side)
-    default = _DEFAULT_SIDE // side
-    cells = cells or getattr(family.model.config, "sample_size", default)
+    default = getattr(family.model.config, "sample_size", _DEFAULT_SIDE // side)
+    cells = getattr(pipe, "default_sample_size", None) or default
     if isinstance(cells, int):
         cells = (cells, cells)
     h, w = cells
@@ -290,21 +247,20 @@ def unit(pipe: Any) -> int:
 
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
-    multiple = unit(pipe)
-    longest = family_of(pipe).longest_side
+    family = family_of(pipe)
+    multiple = family.unit
+    longest = family.longest_side
     sides = as_ordered_list(size) or ()
-    if len(sides) != 2:
-        raise ArgumentError(
-            f"the size is {quoted(size)}: expected (width, height), in pixels"
-        )
-    for side in sides:
+    numbers = [
         check_int("a side of the size", side, least=multiple, most=longest)
-        if side % multiple:
-            raise ArgumentError(
-                f"a side of the size is {side}: expected a multiple of {multiple}, such as "
-                f"{side - side % multiple}"
-            )
-    w, h = map(int, sides)
+        for side in sides
+    ]
+    if len(numbers) != 2 or any(side % multiple for side in numbers):
+        raise ArgumentError(
+            f"the size is {quoted(size)}: expected (width, height) in pixels, both multiples of "
+            f"{multiple}"
+        )
+    w, h = numbers
     if w * h > MAX_PIXELS or max(w, h) > MAX_ASPECT * min(w, h):
         raise ArgumentError(
             f"the size is {w}×{h}: expected at most {MAX_PIXELS} pixels in all, and no side above "
@@ -331,11 +287,6 @@ def check_names(
     kind = type(pipe).__name__
     # Many take any name, and ignore it.
     known = sorted({*others, *parameters(pipe)} - {"self"})
-    if "image" in names and "image" not in known:
-        raise ArgumentError(
-            f"{kind} takes no image whose maps can be recorded: use hm.edit or hm.locate for an "
-            "image of your own"
-        )
     if family_of(pipe).needs_image and "image" not in names:
         raise ArgumentError(f"{kind} draws beside an image of yours: pass it as image")
     for name in {*names} - {*known, *_DEPRECATED}:
@@ -383,13 +334,10 @@ def for_batch(
         value = call.get(name)
         if value is None or (name == "image" and family.lists_references):
             continue
-        # A list with an image for each of several nets holds for all rows; adapters need it
-        # repeated.
-        is_list = name == "image" and isinstance(value, list)
-        by_net = is_list and "control_image" not in parameters(pipe)
-        if by_net and hasattr(getattr(pipe, "adapter", None), "adapters"):
-            call[name] = [[image] * count for image in value]
-        elif not by_net or not hasattr(getattr(pipe, "controlnet", None), "nets"):
+        # A list with an image for each of several nets holds for all rows.
+        has_nets = hasattr(getattr(pipe, "controlnet", None), "nets")
+        is_by_net = has_nets and "control_image" not in parameters(pipe)
+        if name != "image" or not isinstance(value, list) or not is_by_net:
             call[name] = _repeated(name, value, count)
     if isinstance(call.get("image"), list) and not family.lists_references:
         call["image"] = family.encoding_arguments(call)["image"]
@@ -431,16 +379,17 @@ def seed_of(generator: Any) -> Any:
     """Return the seed of a new generator, or the seeds of a list; else raise an ArgumentError."""
     if isinstance(generator, list | tuple):
         return [seed_of(one) for one in generator]
-    if not isinstance(generator, torch.Generator) or generator.device.type != "cpu":
-        raise ArgumentError(
-            f"the generator is {quoted(generator)}: expected a torch.Generator on the CPU, or seed"
-        )
-    seed = generator.initial_seed()
-    if not torch.equal(generator.get_state(), noise(seed).get_state()):
-        raise ArgumentError(
-            "the generator was used before: pass a newly seeded one, or seed"
-        )
-    return seed
+    is_on_cpu = (
+        isinstance(generator, torch.Generator) and generator.device.type == "cpu"
+    )
+    if is_on_cpu:
+        seed = generator.initial_seed()
+        if torch.equal(generator.get_state(), noise(seed).get_state()):
+            return seed
+    raise ArgumentError(
+        f"the generator is {quoted(generator)}: expected a newly seeded torch.Generator on the "
+        "CPU, or seed"
+    )
 
 
 @contextmanager

@@ -6,16 +6,16 @@ Attention of the image to itself is linear: it has no softmax, and so no probabi
 maps could be refined or which an edit could take from its source.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from diffusers import SanaTransformer2DModel
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
-from heedmap.backends.base import Arguments, TextStates, default_of
+from heedmap.backends.base import Arguments, parameters
 from heedmap.backends.pixart import PixArt
 from heedmap.text.axis import arrange
 from heedmap.text.tokenization import tokenize
@@ -27,13 +27,9 @@ _INSTRUCTION = "complex_human_instruction"
 class Sana(PixArt):
     """A pipeline with a `SanaTransformer2DModel`, which reads a text as PixArt does."""
 
-    description = "a Sana pipeline"
     model_class = SanaTransformer2DModel
     prompt_arguments = (_INSTRUCTION,)
-    quirks: ClassVar[Mapping[str, str]] = {
-        "SanaSprintPipeline": "unblended",
-        "SanaSprintImg2ImgPipeline": "unblended",
-    }
+    unblended = ("SanaSprintPipeline", "SanaSprintImg2ImgPipeline")
 
     @property
     def defaults(self) -> Arguments:
@@ -65,12 +61,6 @@ class Sana(PixArt):
             return sample, torch.atan2(timestep, 1 - timestep), states
         return sample, timestep / self.model.config.timestep_scale, states
 
-    def text_states(self, encoded: Any) -> TextStates:
-        """Select the states and the mask; Sana Sprint reads no negative prompt."""
-        if len(encoded) == 2:
-            return encoded[0], None, encoded[1]
-        return super().text_states(encoded)
-
     def axis_places(
         self,
         count: int,
@@ -89,7 +79,7 @@ class Sana(PixArt):
         limit = self.limit(arguments)
         tokenizer = copy(tokenizer)
         tokenizer.padding_side = "right"  # which each call of the pipeline sets
-        lines = arguments.get(_INSTRUCTION, default_of(self.pipe, _INSTRUCTION))
+        lines = arguments.get(_INSTRUCTION, parameters(self.pipe).get(_INSTRUCTION))
         before = "\n".join(lines or ())
         if before:
             limit += len(tokenizer.encode(before)) - 2

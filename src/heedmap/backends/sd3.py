@@ -18,7 +18,6 @@ from heedmap.text.words import TokenTable
 class StableDiffusion3(JointFamily):
     """A pipeline with an `SD3Transformer2DModel`."""
 
-    description = "a Stable Diffusion 3 or 3.5 pipeline"
     model_class = SD3Transformer2DModel
     text_first = False
     sequences = (("tokenizer", "tokenizer_2"), ("tokenizer_3",))
@@ -26,9 +25,7 @@ class StableDiffusion3(JointFamily):
     @property
     def longest_side(self) -> int:
         """The longest side of an image, in pixels: patches beyond it have no embedding."""
-        return (
-            self.model.config.pos_embed_max_size * self.latent_multiple * self.cell_side
-        )
+        return self.model.config.pos_embed_max_size * self.unit
 
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer has linear maps for the text; others are of the image alone."""

@@ -17,7 +17,9 @@ def run_uncompiled(model: Any, undo: Undo) -> None:
     cache. A warning says that it is slower.
     """
     is_compiled = any(
-        "_orig_mod" in module._modules or module._compiled_call_impl is not None
+        "_orig_mod" in module._modules
+        or module._compiled_call_impl is not None
+        or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
         for module in model.modules()
     )
     if not is_compiled:

@@ -9,7 +9,7 @@ projections, slices and image prompts.
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn, Protocol
@@ -24,7 +24,7 @@ from diffusers.models.attention_dispatch import AttentionBackendName
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
 from heedmap.backends.base import GridShape, Undo, heads_of, replace_method
@@ -43,8 +43,7 @@ from heedmap.mathematics.rules import Site
 
 Observer = Callable[[AttentionEvent], None]
 """A function of each event, which it leaves as it is."""
-uncompiled: Any = torch.compiler.disable
-"""A decorator of functions that `torch.compile` leaves out of what it compiles around them."""
+_TEXT = "encoder_hidden_states"
 _UNSEEN = ("_native_npu", "_native_xla")
 _DEFAULT = (
     "load the model again, and keep the attention processors that it is loaded with"
@@ -126,11 +125,14 @@ class RecordingProcessor:
         def call(*args: Any, **kwargs: Any) -> Tensor:
             return type(self).__call__(self, *args, **kwargs)
 
-        call.__signature__ = inspect.signature(self.original.__call__)
+        signature = inspect.signature(self.original.__call__)
+        call.__signature__ = signature
         self.__dict__["__call__"] = call
-        # diffusers' own processors look the kernel up when they call it.
+        # ERNIE-Image and the single blocks of Flux.2 take a mask in the place of the text states.
+        self.takes_text = _TEXT in signature.parameters
+        # Others may write to their queries and keys later.
         kind = type(self.original)
-        self.looks_up_kernel = kind.__module__.startswith("diffusers.")
+        self.is_of_diffusers = kind.__module__.startswith("diffusers.")
 
     @property
     def site(self) -> Site:
@@ -148,7 +150,6 @@ class RecordingProcessor:
         finally:
             self.observe, self.editor, self.layout = before
 
-    @uncompiled
     def __call__(
         self,
         attn: Attention,
@@ -157,21 +158,27 @@ class RecordingProcessor:
         **kwargs: Any,
     ) -> Tensor:
         """Run the original processor."""
-        text = _text_states(self.original, args, kwargs)
+        text = kwargs.get(_TEXT)
+        if args and self.takes_text:
+            text = args[0]
         if text is hidden_states:  # both are joined before, as in Lumina 2
             text = None
-        tap = _Tap(self, attn, hidden_states.shape, text)
-        with _mode_of(tap):
-            before = getattr(_present, "tap", None)
-            _present.tap = tap
-            try:
-                output = self.original(attn, hidden_states, *args, **kwargs)
-            finally:
-                _present.tap = before
-        event = tap.event()
+        # A mode may replace the attention (LayerSkip of diffusers does).
+        modes = _get_current_function_mode_stack()
+        is_overridden = any(type(mode) is not DeviceContext for mode in modes)
+        tap = None
+        if not is_overridden:
+            tap = _Tap(self, attn, hidden_states.shape, text)
+        before = getattr(_present, "tap", None)
+        _present.tap = tap
+        try:
+            output = self.original(attn, hidden_states, *args, **kwargs)
+        finally:
+            _present.tap = before
+        event = None if tap is None else tap.event()
         if event is not None:
             self.observe(event)
-        elif self.needed and tap.overridden:
+        elif self.needed and is_overridden:
             if self.editor is not None or self.model_pass.is_recorded:
                 raise TraceError(
                     f"a TorchFunctionMode may replace the attention at {self.name}: exit it "
@@ -186,22 +193,6 @@ class RecordingProcessor:
         return output
 
 
-def _text_states(
-    processor: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> Any:
-    """Return the text states among the arguments of a layer's processor.
-
-    Those of ERNIE-Image and of the single blocks of Flux.2 take a mask in their place.
-    """
-    name = "encoder_hidden_states"
-    if name in kwargs or not args:
-        return kwargs.get(name)
-    has_place = name in inspect.signature(processor.__call__).parameters
-    return args[0] if has_place else None
-
-
 class _Tap:
     """An interceptor of the attention that a layer computes in this thread.
 
@@ -212,7 +203,6 @@ class _Tap:
     Attributes:
         keys: the number of keys that the attention must have; None for any.
         reads_text: whether the layer attends to the text.
-        overridden: whether a mode of somebody else's may replace the attention.
     """
 
     def __init__(
@@ -232,11 +222,6 @@ class _Tap:
         self.reads_text = processor.joint or attn.is_cross_attention
         if processor.joint:  # some blocks join text and image before the layer
             self.keys = self.layout.keys or shape[1] + (self.keys or 0)
-        # Another mode around this one may replace the attention (LayerSkip of diffusers does).
-        modes = _get_current_function_mode_stack()
-        self.overridden = False
-        for mode in modes:
-            self.overridden |= not isinstance(mode, _HARMLESS)
         self.fused: AttentionEvent | None = None
         # The inputs of the classic computation, by slices of the B·H rows where it is sliced.
         self.classic: list[tuple[Tensor, Tensor, Tensor | None]] = []
@@ -254,21 +239,22 @@ class _Tap:
     ) -> Tensor:
         """Return `scaled_dot_product_attention` with the edits, and keep its event."""
         processor = self.processor
-        kernel = _kernel if processor.looks_up_kernel else _KERNEL
+        layout = self.layout
+        options["attn_mask"] = attn_mask
+        options["dropout_p"] = dropout_p
+        options["is_causal"] = is_causal
         # The text's queries may attend apart, to fewer keys.
-        is_apart = self.layout.keys not in (None, key.shape[-2])
+        is_apart = layout.keys not in (None, key.shape[-2])
         if is_apart or self.fused is not None or self.classic:
             self._check_later(key)
-            return kernel(query, key, value, attn_mask, dropout_p, is_causal, **options)
+            return _kernel(query, key, value, **options)
         heads = heads_of(self.attn)
         if self.keys is not None:
-            if key.ndim != 4 or (query.shape[1], key.shape[1]) != (heads, heads):
-                self._fail(f"of shape {tuple(query.shape)}, not of all {heads} heads")
-            if is_causal:
-                self._fail("with is_causal")
+            has_all_heads = key.ndim == 4 and query.shape[1] == key.shape[1] == heads
+            if is_causal or not has_all_heads:
+                self._fail(f"with keys of shape {tuple(key.shape)}")
         self._check_keys(key)
         site = processor.site
-        layout = self.layout
         editor = processor.editor
         if editor is not None and (processor.joint or not self.reads_text):
             query, key = editor.inputs(site, layout, query, key)
@@ -276,17 +262,12 @@ class _Tap:
         if torch.is_autocast_enabled(device):
             query = _autocast(query)
             key = _autocast(key)
-        others = {
-            "attn_mask": attn_mask,
-            "dropout_p": dropout_p,
-            "is_causal": is_causal,
-        }
-        if kernel is _KERNEL:
-            output, log_sum = fused(query, key, value, **others, **options)
+        if _kernel is _KERNEL:
+            output, log_sum = fused(query, key, value, **options)
         else:
-            output = kernel(query, key, value, **others, **options)
+            output = _kernel(query, key, value, **options)
             log_sum = None
-        if not processor.looks_up_kernel:  # it may write to them later
+        if not processor.is_of_diffusers:
             query = query.clone()
             key = key.clone()
         if processor.joint and device == "cpu" and key.itemsize < 4:
@@ -328,13 +309,11 @@ class _Tap:
             self._check_later(key)
             return compute(query, key, attention_mask)
         self._check_keys(key)
-        if editor is not None and len(query) != count:
+        if editor is not None and (self.processor.joint or len(query) != count):
             raise TraceError(
-                "attention slicing computes a layer in parts, and edits and weights need the "
-                "whole: call pipe.disable_attention_slicing() before"
+                "edits and weights change the attention of a layer as a whole: call "
+                f"pipe.disable_attention_slicing() before; {_DEFAULT}"
             )
-        if editor is not None and self.processor.joint:
-            self._fail("by get_attention_scores, which an edit cannot change there")
         if editor is not None and not self.reads_text:
             query, key = editor.inputs(
                 self.processor.site,
@@ -354,18 +333,13 @@ class _Tap:
 
     def _check_keys(self, key: Tensor) -> None:
         if self.keys not in (None, key.shape[-2]):
-            what = "text and image states" if self.processor.joint else "text states"
-            self._fail(f"over {key.shape[-2]} keys, of {self.keys} {what}")
+            self._fail(f"over {key.shape[-2]} keys, of {self.keys}")
 
     def _check_later(self, key: Tensor) -> None:
-        """Refuse a later attention over as many keys as there are text states, if they differ."""
+        """Refuse a later attention over as many keys as there are text states."""
         if self.keys != key.shape[-2] or self.adapted:
             return
-        first = self.classic[0][1] if self.fused is None else self.fused.key
-        if first.numel() == key.numel() and not torch.equal(
-            first.flatten(), key.to(first).flatten()
-        ):
-            self._fail("over several texts")
+        self._fail("over several texts")
 
     def _fail(self, what: str) -> NoReturn:
         raise TraceError(
@@ -401,7 +375,7 @@ def _autocast(x: Tensor) -> Tensor:
     return x.to(torch.get_autocast_dtype(x.device.type))
 
 
-# --- two ways to intercept the kernel ---
+# --- the interception of the kernel ---
 
 
 _present = threading.local()  # its `tap` is that of the layer that runs in the thread
@@ -435,25 +409,15 @@ def _release() -> None:
 def _attend(*args: Any, **kwargs: Any) -> Tensor:
     """Replace the kernel: outside of a recorded layer it is called as it is."""
     tap: _Tap | None = getattr(_present, "tap", None)
-    if tap is None or tap.overridden or not tap.processor.looks_up_kernel:
-        with _kernel_for_modes():
-            return _kernel(*args, **kwargs)
-    return tap.attend(*args, **kwargs)
-
-
-@contextmanager
-def _kernel_for_modes() -> Iterator[None]:
-    """Put the kernel back within the block if modes are active, which may know it by its name.
-
-    `PerturbedAttentionGuidance` of diffusers has such a mode.
-    """
+    if tap is not None:
+        return tap.attend(*args, **kwargs)
     if not _get_current_function_mode_stack():
-        yield
-        return
+        return _kernel(*args, **kwargs)
+    # A mode may know the kernel by its name: `PerturbedAttentionGuidance` has such a mode.
     before = functional.scaled_dot_product_attention
     functional.scaled_dot_product_attention = _kernel
     try:
-        yield
+        return _kernel(*args, **kwargs)
     finally:
         functional.scaled_dot_product_attention = before
 
@@ -469,34 +433,6 @@ def _scores(
     if tap is None or tap.attn is not layer:
         return compute(*args, **kwargs)
     return tap.scores(compute, *args, **kwargs)
-
-
-class _Mode(TorchFunctionMode):
-    """The interception of processors that hold the kernel: torch asks at each of its functions."""
-
-    def __init__(self, tap: _Tap) -> None:
-        super().__init__()
-        self._tap = tap
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        call = self._tap.attend if func is _KERNEL else func
-        return call(*args, **(kwargs or {}))
-
-
-_HARMLESS = (_Mode, DeviceContext)
-_NO_MODE = nullcontext()
-
-
-def _mode_of(tap: _Tap) -> AbstractContextManager[Any]:
-    """Return the function mode that a processor needs; a null context if it needs none."""
-    needs_mode = not (tap.processor.looks_up_kernel or tap.overridden)
-    return _Mode(tap) if needs_mode else _NO_MODE
 
 
 # --- installation ---
@@ -516,15 +452,12 @@ AttentionProcessorRegistry.register(
 
 def install(
     layers: Mapping[str, Attention],
-    observe: Observer,
-    model_pass: ModelPass,
     undo: Undo,
-    editor: Editor | None = None,
-    needed: bool = True,
-    joint: bool = False,
-    layout: Layout | None = None,
+    **options: Any,
 ) -> dict[str, RecordingProcessor]:
     """Install a recording processor in every layer, until undone; return them by dotted path.
+
+    The options are those of `RecordingProcessor`.
 
     Raises:
         TraceError: if a trace is open on the model.
@@ -540,16 +473,7 @@ def install(
         _intercept(undo)
     installed: dict[str, RecordingProcessor] = {}
     for name, layer in layers.items():
-        recorder: Any = RecordingProcessor(
-            original=layer.processor,
-            name=name,
-            observe=observe,
-            model_pass=model_pass,
-            editor=editor,
-            needed=needed,
-            joint=joint,
-            layout=layout,
-        )
+        recorder: Any = RecordingProcessor(layer.processor, name, **options)
 
         def restore(layer: Attention = layer, recorder: Any = recorder) -> None:
             # A processor that the user set meanwhile stays.
@@ -558,15 +482,10 @@ def install(
 
         undo(restore)
         layer.set_processor(recorder)
-        # `model.attn_processors` has the original: `set_ip_adapter_scale` looks for it there.
-        for method, replacement in (
-            ("get_processor", _original),
-            ("set_processor", _set),
-            ("get_attention_scores", _scores),
-        ):
-            before = getattr(layer, method, None)
-            if before is not None:
-                undo(replace_method(layer, method, partial(replacement, layer, before)))
+        compute = getattr(layer, "get_attention_scores", None)
+        if compute is not None:
+            scores = partial(_scores, layer, compute)
+            undo(replace_method(layer, "get_attention_scores", scores))
         installed[name] = recorder
     return installed
 
@@ -578,47 +497,15 @@ def _check_backend(name: str, processor: Any) -> None:
     """
     if not hasattr(processor, "_attention_backend"):  # it does not use the dispatcher
         return
-    if "Flex" in type(processor).__name__:
-        raise TraceError(
-            f"{name} computes attention by flex_attention, which heedmap cannot see: {_DEFAULT}"
-        )
+    kind = type(processor).__name__
     active, _ = attention_dispatch._AttentionBackendRegistry.get_active_backend()
     backend = AttentionBackendName(processor._attention_backend or active).value
-    if processor._parallel_config is not None:
+    is_native = backend.removeprefix("_").startswith("native")
+    is_parallel = processor._parallel_config is not None
+    if "Flex" in kind or is_parallel or not is_native or backend in _UNSEEN:
         raise TraceError(
-            f"{name} runs in parallel on several devices, each with a part of the image: expected "
-            "one; call the pipeline without context parallelism"
+            f"{kind} at {name} computes attention with the backend {backend!r}, by flex_attention, "
+            "or on several devices, where heedmap cannot see it: keep the processors that the "
+            "model is loaded with, call its set_attention_backend('native'), and leave context "
+            "parallelism out"
         )
-    if not backend.removeprefix("_").startswith("native") or backend in _UNSEEN:
-        raise TraceError(
-            f"{name} computes attention with the backend {backend!r}, which heedmap cannot see: "
-            "call set_attention_backend('native') of the model first"
-        )
-
-
-def _original(
-    layer: Attention,
-    get: Callable[..., Any],
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    """Return the processor of a layer; the original one where it is recorded."""
-    recorder = layer.processor
-    return (
-        recorder.original
-        if isinstance(recorder, RecordingProcessor)
-        else get(*args, **kwargs)
-    )
-
-
-def _set(
-    layer: Attention,
-    set_processor: Callable[[Any], None],
-    processor: Any,
-) -> None:
-    """Set a processor, unless it is the original of the one that records."""
-    recorder: Any = layer.processor
-    if not (
-        isinstance(recorder, RecordingProcessor) and recorder.original is processor
-    ):
-        set_processor(processor)

@@ -3,24 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from diffusers.models.attention_processor import Attention
-from torch import nn
-
-from heedmap.backends.base import Arguments, Family, GridShape, default_of, parameters
+from heedmap.backends.base import Arguments, Family, GridShape, parameters
 from heedmap.checks import check_int
+from heedmap.io.schemas import MAX_TOKENS
 
 
 class Transformer(Family):
-    """A pipeline with a transformer, whose layers have one grid: that of the patches.
-
-    Attributes:
-        block_lists: the names of its lists of blocks, in running order.
-        layer_classes: the classes of its attention layers.
-    """
+    """A pipeline with a transformer, whose layers have one grid: that of the patches."""
 
     component = "transformer"
-    block_lists: tuple[str, ...] = ("transformer_blocks",)
-    layer_classes: tuple[type[nn.Module], ...] = (Attention,)
 
     @property
     def defaults(self) -> Arguments:
@@ -32,15 +23,6 @@ class Transformer(Family):
             "use_pe",
         }
         return dict.fromkeys(names & parameters(self.pipe).keys(), False)
-
-    def attention(self) -> dict[str, Any]:
-        """Return the attention layers of the blocks, in running order; adapters have others."""
-        layers: dict[str, Any] = {}
-        for blocks in self.block_lists:
-            for name, module in self.model.get_submodule(blocks).named_modules():
-                if isinstance(module, self.layer_classes):
-                    layers[f"{blocks}.{name}"] = module
-        return layers
 
     def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid of the patches."""
@@ -59,5 +41,5 @@ class Transformer(Family):
     ) -> int:
         """Return the number of tokens that a call reads at most."""
         name = "max_sequence_length"
-        value = arguments.get(name, default_of(self.pipe, name))
-        return check_int(name, value, least=1)
+        value = arguments.get(name, parameters(self.pipe).get(name))
+        return min(check_int(name, value, least=1), MAX_TOKENS)

@@ -1,16 +1,13 @@
 """The UNets of Stable Diffusion: 1.x, 2.x, XL and their relatives."""
 
-from collections.abc import Mapping
 from math import ceil
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from diffusers import UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
 
 from heedmap.backends.base import Family, GridShape
-
-_STAGES = ("down_blocks", "mid_block", "up_blocks")  # in the order they run
 
 
 class UNet(Family):
@@ -19,20 +16,20 @@ class UNet(Family):
     A prompt is read by CLIP; textual inversion turns a placeholder into several tokens.
     """
 
-    description = (
-        "a Stable Diffusion pipeline with a UNet2DConditionModel"
-        " (1.x, 2.x, XL and their relatives)"
-    )
     component = "unet"
+    block_lists = ("down_blocks", "mid_block", "up_blocks")
     model_class = UNet2DConditionModel
-    quirks: ClassVar[Mapping[str, str]] = {
-        "StableDiffusionInstructPix2PixPipeline": "prompt_first",
-        "StableDiffusionXLInstructPix2PixPipeline": "prompt_first",
-        "CycleDiffusionPipeline": "source_first",  # Wu & De la Torre, 2022
-        "StableDiffusionSAGPipeline": "repeats_passes",  # on blurred latents (Hong et al., 2023)
-        "LatentConsistencyModelPipeline": "unblended",
-        "LatentConsistencyModelImg2ImgPipeline": "unblended",
-    }
+    prompt_first = (
+        "StableDiffusionInstructPix2PixPipeline",
+        "StableDiffusionXLInstructPix2PixPipeline",
+    )
+    source_first = ("CycleDiffusionPipeline",)  # Wu & De la Torre, 2022
+    # On blurred latents (Hong et al., 2023).
+    repeats_passes = ("StableDiffusionSAGPipeline",)
+    unblended = (
+        "LatentConsistencyModelPipeline",
+        "LatentConsistencyModelImg2ImgPipeline",
+    )
 
     def attention(self) -> dict[str, Attention]:
         """Return the attention layers of the stages.
@@ -40,18 +37,12 @@ class UNet(Family):
         Layers with added keys (DeepFloyd IF, Kandinsky 2) mix text and image in one softmax. The
         attention of GLIGEN's fusers and of IP-Adapter's resampler is not the image's.
         """
-        layers = [
-            (name, module)
-            for name, module in self.model.named_modules()
-            if isinstance(module, Attention)
-            and name.startswith(_STAGES)
-            and ".fuser." not in name
-            and module.added_kv_proj_dim is None
-        ]
-        # The UNet registers its middle last; within a stage the order is that of the forward pass.
-        return dict(
-            sorted(layers, key=lambda item: _STAGES.index(item[0].partition(".")[0]))
-        )
+        layers = super().attention().items()
+        return {
+            name: layer
+            for name, layer in layers
+            if ".fuser." not in name and layer.added_kv_proj_dim is None
+        }
 
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer attends to the text.

@@ -7,9 +7,9 @@ its own. A mask hides what makes the rows of a batch as long as the longest of t
 the main ones attend to the text alone or to the image alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from diffusers import ZImageTransformer2DModel
@@ -18,36 +18,25 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from heedmap.backends.base import Arguments, GridShape, TextStates
-from heedmap.backends.joint import SequenceFamily, template_around
+from heedmap.backends.joint import SequenceFamily, chat_around
 from heedmap.mathematics.events import Layout, RowLayout
-from heedmap.text.axis import padded
-from heedmap.text.tokenization import tokenize
-from heedmap.text.words import TokenTable
 
 
 class ZImage(SequenceFamily):
     """A pipeline with a `ZImageTransformer2DModel`."""
 
-    description = "a Z-Image pipeline"
     model_class = ZImageTransformer2DModel
     block_input = "x"
-    lists_text = True
+    patch = 2  # with which the pipelines call the model
+    token_multiple = 32
     guidance_off = 0.0
-    quirks: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        [
-            "ZImagePipeline",
-            "ZImageImg2ImgPipeline",
-            "ZImageInpaintPipeline",
-            "ZImageControlNetPipeline",
-            "ZImageControlNetInpaintPipeline",
-        ],
-        "prompt_first",
+    prompt_first = (
+        "ZImagePipeline",
+        "ZImageImg2ImgPipeline",
+        "ZImageInpaintPipeline",
+        "ZImageControlNetPipeline",
+        "ZImageControlNetInpaintPipeline",
     )
-
-    @property
-    def latent_multiple(self) -> int:
-        """The side of a patch, in cells, with which the pipelines call the model."""
-        return 2
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latents, the scheduler's timestep and the text states of a pass."""
@@ -61,17 +50,13 @@ class ZImage(SequenceFamily):
         return h, w
 
     def text_states(self, encoded: Any) -> TextStates:
-        """Return the states of both prompts, padded, and the mask of the prompt's own tokens."""
+        """Return the states of both prompts, padded."""
         prompt, negative = encoded
-        states = _padded(prompt)
-        lengths = torch.tensor([[len(text)] for text in prompt])
-        mask = torch.arange(states.shape[1]) < lengths
-        return states, _padded(negative) if negative else None, mask
+        return _padded(prompt), _padded(negative) if negative else None
 
     def states_of_blocks(self, values: Arguments) -> TextStates:
         """Return the text states of a modular pipeline, padded."""
-        prompt, negative, _ = super().states_of_blocks(values)
-        return self.text_states((prompt, negative))
+        return self.text_states(super().states_of_blocks(values))
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C), padded and refined as the main layers are given them."""
@@ -92,7 +77,6 @@ class ZImage(SequenceFamily):
 
     def layout(
         self,
-        count: int,
         tokens: int,
         positions: int,
         references: Sequence[int] = (),
@@ -104,7 +88,7 @@ class ZImage(SequenceFamily):
             positions=slice(0, positions),
             image_span=slice(0, first),
         )
-        return Layout((row,) * count, joint=True, padding=first - positions)
+        return Layout((row,), joint=True, padding=first - positions)
 
     def with_text(
         self,
@@ -127,32 +111,14 @@ class ZImage(SequenceFamily):
         """Return the text states (1, K, C) in the output of a block."""
         return output[:, -tokens:]
 
-    def table(
+    def template(
         self,
-        tokenizer: Any,
-        prompt: str,
         arguments: Arguments,
-    ) -> TokenTable:
-        """Return the words and tokens of a prompt inside of the chat template, with padding."""
-
-        def render(text: str) -> str:
-            return tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}],
-                tokenize=False,
-                add_generation_prompt=True,
-                enable_thinking=True,
-            )
-
-        before, after = template_around(prompt, render)
-        table = tokenize(
-            prompt,
-            tokenizer,
-            before=before,
-            after=after,
-            limit=self.limit(arguments),
-            padding=False,
-        )
-        return padded(table, _multiple(len(table.tokens)))
+        tokenizer: Any = None,
+        prompt: str = "",
+    ) -> tuple[str, str]:
+        """Return the texts of the chat template before and after a prompt."""
+        return chat_around(prompt, tokenizer, enable_thinking=True)
 
 
 def _multiple(count: int) -> int:

@@ -121,8 +121,8 @@ def inspect(
             "or use run.budget(by=…) in Python"
         )
     if budget:
-        data["budget"] = saved.budget()
-        data["sinks"] = saved.budget.sinks()
+        data["budget"] = saved.budget.rows()
+        data["sinks"] = saved.budget.sink_rows()
     choices = (
         word,
         places,

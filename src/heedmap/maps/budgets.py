@@ -2,7 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +44,7 @@ class Budget:
 
     recording: Recording
 
-    def __call__(self, by: Axes = None) -> list[Row]:
+    def __call__(self, by: Axes = None) -> Any:
         """Return the shares of words, special tokens, padding and image, and the entropy.
 
         Args:
@@ -50,13 +52,19 @@ class Budget:
                 over the others. Default: the first that was kept.
 
         Returns:
-            The rows of a table, as `pandas.DataFrame` takes them. Behind the axes, they have the
-            groups: "words", "start", "end", "template" (in place of these, where the prompt has
-            several such tokens around it), "padding" (also the image's), "image" and "references";
-            then the "entropy".
+            The `rows` as a pandas DataFrame; without pandas as they are.
 
         Raises:
             SelectionError: if an axis was averaged while recording.
+        """
+        return _table(self.rows(by))
+
+    def rows(self, by: Axes = None) -> list[Row]:
+        """Return the shares as dictionaries.
+
+        Behind the axes, they have the groups: "words", "start", "end", "template" (in place of
+        these, where the prompt has several such tokens around it), "padding" (also the image's),
+        "image" and "references"; then the "entropy".
         """
         rows: list[Row] = []
         for row, values in self._means(by):
@@ -65,7 +73,7 @@ class Budget:
             rows.append(row)
         return rows
 
-    def sinks(self, k: float = SINK, by: Axes = None) -> list[Row]:
+    def sinks(self, k: float = SINK, by: Axes = None) -> Any:
         """Return the keys that receive more than `k` times the mean share, the largest first.
 
         Args:
@@ -73,12 +81,19 @@ class Budget:
             by: as for the shares.
 
         Returns:
-            The rows of a table. Behind the axes, they have the "group" of the key, its "text" (of a
-            position its row and column), its number ("key"; of a token its position), its "share",
-            and "times": the share, divided by the mean share of a key.
+            The `sink_rows` as a pandas DataFrame; without pandas as they are.
 
         Raises:
             SelectionError: if an axis was averaged while recording.
+        """
+        return _table(self.sink_rows(k, by))
+
+    def sink_rows(self, k: float = SINK, by: Axes = None) -> list[Row]:
+        """Return the sinks as dictionaries.
+
+        Behind the axes, they have the "group" of the key, its "text" (of a position its row and
+        column), its number ("key"; of a token its position), its "share", and "times": the share,
+        divided by the mean share of a key.
         """
         least = check_float("k", k, least=0)
         sinks: list[Row] = []
@@ -98,11 +113,12 @@ class Budget:
 
     def figure(self, by: Axes = None) -> "Figure":
         """Draw a bar of the shares for each row; arguments and errors are those of the shares."""
-        rows = self(by)
+        labels = [" ".join(map(str, row.values())) for row, _ in self._means(by)]
+        rows = self.rows(by)
         axes = [axis for axis in AXES if axis in rows[0]]
         groups = [name for name in rows[0] if name not in (*axes, "entropy")]
         return plots.draw_shares(
-            [" ".join(str(row[axis]) for axis in axes) for row in rows],
+            labels,
             {name: [row[name] for row in rows] for name in groups},
             title=self.recording.table.prompt,
             note=" by ".join(["shares of all attention", *axes]),
@@ -136,3 +152,9 @@ class Budget:
             (dict(zip(axes, place, strict=True)), np.mean(values, axis=0))
             for place, values in parts.items()
         ]
+
+
+def _table(rows: list[Row]) -> Any:
+    with suppress(ImportError):
+        return import_module("pandas").DataFrame(rows)
+    return rows

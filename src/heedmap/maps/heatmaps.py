@@ -71,6 +71,7 @@ class HeatMap:
             map itself.
         refined: True if self-attention refined the map.
         share_of: as in `Recording`.
+        reads: the map of the word's own attention to the image (`HeatMaps.reads`); None without.
     """
 
     label: str
@@ -82,6 +83,7 @@ class HeatMap:
     recording: Recording | None = field(default=None, repr=False)
     refined: bool = False
     share_of: Share | None = None
+    reads: "HeatMap | None" = None
 
     def __repr__(self) -> str:
         span = f"{self.values.min():.3g} to {self.values.max():.3g}"
@@ -314,6 +316,20 @@ class HeatMaps(Mapping[str, HeatMap]):
         """The words and tokens of the prompt, as the model read them."""
         return self.recording.table
 
+    def with_image(self, image: Image.Image) -> "HeatMaps":
+        """Return the maps of a trace with their image, for masks and figures.
+
+        Raises:
+            ArgumentError: if the image is of another size than the maps'.
+        """
+        size = self.recording.size
+        if image.size != size:
+            raise ArgumentError(
+                f"the image has {image.width}×{image.height} pixels: expected the image of these "
+                f"maps, of {size[0]}×{size[1]}"
+            )
+        return replace(self, image=image)
+
     @property
     def words(self) -> tuple[Word, ...]:
         """The words that the model read, in order."""
@@ -455,7 +471,7 @@ class HeatMaps(Mapping[str, HeatMap]):
     def reads(self) -> "HeatMaps":
         """The maps of what each word reads of the image, in the same selection: joint attention.
 
-            run.maps.reads["house"]
+            run.maps.reads["house"], run.maps["house"].reads
 
         All other maps show where a word is read. A value is the share of the attention of the
         word's tokens, the mean over these, to a position of the image.
@@ -594,6 +610,7 @@ class HeatMaps(Mapping[str, HeatMap]):
             whole if has_phrases else None,
             self._whole is not None,
             self.recording.share_of,
+            reads=None if self.reading is None else self.reads._map(label, positions),
         )
 
     @cached_property

@@ -101,7 +101,8 @@ class Attention:
         place = self._place(at)
         count, d = self.key.shape[-2:]
         d_v = self.value.shape[-1]
-        names = [str(number) for number in range(count)] if names is None else names
+        if names is None:
+            names = [str(number) for number in range(count)]
         if len(names) != count:
             raise ArgumentError(
                 f"names holds {plural(len(names), 'name')}: expected {count}, one for each key"
@@ -112,15 +113,18 @@ class Attention:
             columns.append([title, *map(_number, numbers), total])
 
         is_root = math.isclose(self.scale, d**-0.5, rel_tol=1e-12)
+        p = self.probabilities[place]
+        unscaled = self.unscaled_probabilities[place]
         add("QKᵀ", self.scores[place])
         add(f"÷ √{d}" if is_root else f"× {self.scale:.6g}", self.scaled[place])
         if self.mask is not None:
             add("masked", self.masked[place])
-        p = self.probabilities[place]
         add("softmax: P", p, _number(p.sum()))
-        unscaled = self.unscaled_probabilities[place]
-        title = "P without √d" if is_root else "P unscaled"
-        add(title, unscaled, _number(unscaled.sum()))
+        add(
+            "P without √d" if is_root else "P unscaled",
+            unscaled,
+            _number(unscaled.sum()),
+        )
         value = np.broadcast_to(self._for_rows(self.value), (*self.scores.shape, d_v))
         parts = p[:, None] * value[place]
         if d_v > _COLUMNS:
@@ -139,10 +143,6 @@ class Attention:
             lines.append("  ".join([row[0].ljust(widths[0]), *cells]).rstrip())
         return "\n".join(lines)
 
-    def __repr__(self) -> str:
-        shapes = [one.shape for one in (self.query, self.key, self.value)]
-        return "<Attention: Q {}, K {}, V {}>".format(*shapes)
-
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.table())}</pre>"
 
@@ -157,15 +157,17 @@ class Attention:
 
     def _place(self, at: int | Sequence[int] | None) -> tuple[int, ...]:
         axes = self.scores.shape[:-1]
-        numbers = [0] * len(axes) if at is None else np.atleast_1d(at)
+        place = (0,) * len(axes) if at is None else tuple(np.atleast_1d(at))
         try:
-            row = np.arange(math.prod(axes)).reshape(axes)[tuple(numbers)]
-            return tuple(map(int, np.unravel_index(int(row), axes)))
-        except (IndexError, TypeError):
-            raise ArgumentError(
-                f"at is {quoted(at)}: expected {plural(len(axes), 'number')} below {axes}: the "
-                "indices of the leading axes (such as the head), then that of the query"
-            ) from None
+            if len(place) == len(axes):
+                np.empty(axes)[place]
+                return place
+        except IndexError:
+            pass
+        raise ArgumentError(
+            f"at is {quoted(at)}: expected {plural(len(axes), 'number')} below {axes}: the "
+            "indices of the leading axes (such as the head), then that of the query"
+        )
 
 
 def attention(
@@ -187,8 +189,8 @@ def attention(
         k: (…, K, d), with leading axes (heads, images) that are the same or broadcast.
         v: (…, K, d_v).
         mask: added before the softmax, broadcast to (…, Q, K), -inf for hidden tokens; or boolean,
-            True where a token may be seen. Hidden tokens get exactly 0. Whole numbers above 0 are
-            refused: the 1 and 0 of a tokenizer are meant as booleans.
+            True where a token may be seen. Hidden tokens get exactly 0. Whole numbers are refused:
+            the 1 and 0 of a tokenizer are meant as booleans.
         scale: factor of QKᵀ. Default: 1/√d.
 
     Returns:
@@ -251,9 +253,7 @@ def _finite(name: str, values: Any) -> np.ndarray:
 
 def _mask(values: Any, shape: tuple[int, ...]) -> np.ndarray:
     mask = _array("mask", values)
-    # The 1 and 0 of a tokenizer are whole numbers; of floats, +Inf alone is too much.
-    most = 0 if mask.dtype.kind in "iu" else np.finfo(float).max
-    if mask.dtype != bool and (mask > most).any():
+    if mask.dtype.kind in "iu" or (mask == np.inf).any():
         raise ArgumentError(
             f"mask is {quoted(values)}: expected booleans, True where a token may be seen, or "
             "floats that are added to the scores, with -inf to hide; pass mask.astype(bool)"

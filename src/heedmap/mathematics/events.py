@@ -1,6 +1,6 @@
 """One attention of a running model: its inputs, and the places of text and image in them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
@@ -39,6 +39,13 @@ def put(x: Tensor, indices: Indices, part: Tensor) -> None:
         x.index_copy_(-2, indices, part)
     else:
         x[..., indices, :] = part
+
+
+def nth(indices: Indices, numbers: Tensor) -> Tensor:
+    """Return the entries with these numbers among some, as numbers on the whole axis."""
+    if isinstance(indices, Tensor):
+        return indices[numbers]
+    return numbers + indices.start if indices.start else numbers
 
 
 def _everything() -> Indices:
@@ -186,17 +193,21 @@ class AttentionEvent:
         parts = (self.query, self.key, self.value, self.output)
         return sum(part.nbytes for part in parts if part is not None)
 
-    def row(self, number: int, values: bool = True) -> "RowAttention":
+    def row(
+        self,
+        number: int,
+        values: bool = True,
+        queries: Indices | None = None,
+    ) -> "RowAttention":
         """Return the attention of the image's positions in one row of the batch.
 
-        Without `values`, it holds neither these nor the output.
+        Without `values`, it holds neither these nor the output. With `queries`, it is that of these
+        queries of the layer.
         """
-        return self._row(number, self.layout.row(number), self.layout.joint, values)
-
-    def of_text(self) -> "AttentionEvent":
-        """Return the event with the tokens of the text for the positions of the image."""
-        rows = [replace(row, positions=row.tokens) for row in self.layout.rows]
-        return replace(self, layout=replace(self.layout, rows=rows), edited={})
+        layout = self.layout.row(number)
+        if queries is not None:
+            layout = replace(layout, positions=queries)
+        return self._row(number, layout, self.layout.joint, values)
 
     def of_reference(self, number: int, grid: tuple[int, int]) -> "AttentionEvent":
         """Return the event with the positions of a reference image, of this grid, for the image's.
@@ -434,29 +445,32 @@ class RowAttention:
         mask = None if mask is None else mask[heads]
         return log_sums(self.query[heads].float(), self.keys[heads], self.scale, mask)
 
+    def parts(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield parts of the queries, and their probabilities (H, Q', N) of all keys, float32."""
+        for part in query_parts(self.query, self.keys):
+            visible = None if self.visible is None else self.visible[:, part]
+            row = RowAttention(
+                self.query[:, part], self.keys, self.scale, visible=visible
+            )
+            yield part, row.probabilities()
+
     def key_shares(self) -> Tensor:
         """Return the mean probability of each key over the queries, and the mean entropy.
-
-        They are computed by parts of the queries.
 
         Returns:
             (H, N + 1), float32: the keys of the text, in joint attention those of the image with
             its padding and of reference images, and the entropy, with the natural logarithm.
         """
-        whole = replace(self, layout=RowLayout(), joint=False, log_sum=None)
         heads, keys, _ = self.keys.shape
         total = torch.zeros(heads, keys + 1, device=self.keys.device)
-        for part in query_parts(self.query, self.keys):
-            visible = None if self.visible is None else self.visible[:, part]
-            row = replace(whole, query=self.query[:, part], visible=visible)
-            p = row.probabilities()
+        for _, p in self.parts():
             total[:, :-1] += p.sum(dim=1)
             total[:, -1] -= torch.xlogy(p, p).sum(dim=(1, 2))
         total /= self.query.shape[1]
-        parts = [take(total[:, :-1], self.layout.tokens, -1), total[:, -1:]]
+        shares = [take(total[:, :-1], self.layout.tokens, -1), total[:, -1:]]
         if self.joint:
-            parts.insert(1, self._others(total[:, :-1], -1))
-        return torch.cat(parts, dim=-1)
+            shares.insert(1, self._others(total[:, :-1], -1))
+        return torch.cat(shares, dim=-1)
 
     def whole(self, bias: Tensor | None = None) -> Tensor:
         """Return whole rows of probabilities, float32: (H, Q, K).
@@ -488,9 +502,12 @@ class RowAttention:
 def merged(events: Sequence[AttentionEvent], number: int) -> RowAttention:
     """Return one row of the batch in layers of one shape and layout, as if of one layer.
 
-    Its heads (L·H) are those of all layers. It has no mask and no values.
+    Its heads (L·H) are those of all layers. It has no values. If there are masks, several layers
+    have the keys of the text alone.
     """
     first = events[0]
+    if len(events) == 1:
+        return first.row(number, values=False)
     layout = first.layout.row(number)
 
     def join(parts: Sequence[Tensor]) -> Tensor:
@@ -500,7 +517,7 @@ def merged(events: Sequence[AttentionEvent], number: int) -> RowAttention:
     if first.log_sum is not None:
         parts = [event.log_sum for event in events if event.log_sum is not None]
         log_sum = take(join(parts), layout.positions, -1)
-    return RowAttention(
+    row = RowAttention(
         query=take(join([event.query for event in events]), layout.positions),
         keys=join([event.key for event in events]),
         scale=first.scale,
@@ -508,3 +525,14 @@ def merged(events: Sequence[AttentionEvent], number: int) -> RowAttention:
         joint=first.layout.joint,
         log_sum=log_sum,
     )
+    if first.mask is None:
+        return row
+    masks: list[Tensor] = []
+    for event in events:
+        mask = event.row(number, values=False).text_mask
+        assert mask is not None
+        masks.append(mask)
+    if all(mask.stride(1) == 0 for mask in masks):
+        masks = [mask[:, :1] for mask in masks]
+    visible = torch.cat(masks)
+    return replace(row, keys=row.text_keys, layout=RowLayout(), visible=visible)

@@ -7,7 +7,7 @@ d channels of one head.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ def probabilities(
     query: Tensor,
     key: Tensor,
     *,
-    scale: float | None = None,
+    scale: float,
     mask: Tensor | None = None,
 ) -> Tensor:
     """Return the attention probabilities P = softmax(QKᵀ·scale + M), computed in float32.
@@ -35,20 +35,16 @@ def probabilities(
     Args:
         query: (..., Q, d).
         key: (..., K, d), with leading axes that are the same or broadcast.
-        scale: factor of QKᵀ. Default: 1/√d.
-        mask: added before the softmax, broadcast to (..., Q, K); or boolean, True where a token may
-            be seen. Hidden tokens get exactly 0.
+        scale: factor of QKᵀ.
+        mask: M, added before the softmax, broadcast to (..., Q, K). Tokens that it hides by -inf
+            get exactly 0.
 
     Returns:
         (..., Q, K), float32; every row sums to 1.
     """
-    factor = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = query.float() @ key.float().mT * factor
+    scores = query.float() @ key.float().mT * scale
     if mask is not None:
-        if mask.dtype == torch.bool:
-            scores = scores.masked_fill(~mask, float("-inf"))
-        else:
-            scores = scores + mask.float()
+        scores = scores + mask.float()
     return scores.softmax(dim=-1)
 
 
@@ -64,23 +60,19 @@ def visible_softmax(scores: Tensor) -> Tensor:
     return scores.softmax(dim=-1).masked_fill(hidden, 0.0)
 
 
-@lru_cache(maxsize=64)
-def index_tensor(places: tuple[int, ...], device: torch.device) -> Tensor:
+@lru_cache(maxsize=256)
+def constant(
+    values: tuple[Any, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
     """Return numbers as a tensor of a device, which is kept."""
-    return torch.tensor(places, device=device)
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
-# A function of its own: to a cache, True is 1.
-@lru_cache(maxsize=64)
-def bool_tensor(values: tuple[bool, ...], device: torch.device) -> Tensor:
-    """Return truth values as a tensor of a device, which is kept."""
-    return torch.tensor(values, dtype=torch.bool, device=device)
-
-
-@lru_cache(maxsize=64)
-def matrix(rows: tuple[tuple[float, ...], ...], device: torch.device) -> Tensor:
-    """Return rows of numbers as a float32 tensor of a device, which is kept."""
-    return torch.tensor(rows, dtype=torch.float32, device=device)
+def index_tensor(places: Sequence[int], device: torch.device) -> Tensor:
+    """Return places as an index, a tensor of a device that is kept."""
+    return constant(tuple(places), torch.int64, device)
 
 
 def columns(p: Tensor, tokens: Sequence[int]) -> Tensor:
@@ -88,7 +80,7 @@ def columns(p: Tensor, tokens: Sequence[int]) -> Tensor:
 
     A list as the index would be copied to the device each time that it is used.
     """
-    return p.index_select(-1, index_tensor(tuple(tokens), p.device))
+    return p.index_select(-1, index_tensor(tokens, p.device))
 
 
 def contiguous_columns(p: Tensor, tokens: Sequence[int]) -> Tensor:
@@ -215,7 +207,8 @@ def fused(
     if query.ndim == 4 and not has_options and not is_tracked:
         kernel = _kernel(query, key, value, attn_mask, scale)
         if kernel is not None:
-            return kernel(query, key, value, _added(attn_mask, query.dtype), scale)
+            mask = _added(attn_mask, query.dtype)
+            return kernel(KernelInputs(query, key, value, mask, scale))
     output = scaled_dot_product_attention(
         query,
         key,
@@ -231,11 +224,20 @@ def fused(
 
 # Its own kernels, which it does not export, and which it calls faster than those of torch.ops.
 _torch: Any = torch
-Kernel = Callable[
-    [Tensor, Tensor, Tensor, Tensor | None, float | None],
-    tuple[Tensor, Tensor],
-]
-"""A function of query, key, value, mask and scale that returns the output and the log-sum."""
+
+
+class KernelInputs(NamedTuple):
+    """The inputs of a kernel, as those of `scaled_dot_product_attention`."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    scale: float | None
+
+
+Kernel = Callable[[KernelInputs], tuple[Tensor, Tensor]]
+"""A function of these that returns the output and the log-sum."""
 
 
 def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -263,25 +265,15 @@ def _kernel(
     return KERNELS.get((device, choice))
 
 
-def _flash_on_cpu(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scale: float | None,
-) -> tuple[Tensor, Tensor]:
+def _flash_on_cpu(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
+    query, key, value, mask, scale = inputs
     return _torch._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, 0.0, False, attn_mask=mask, scale=scale
     )
 
 
-def _flash_on_cuda(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scale: float | None,
-) -> tuple[Tensor, Tensor]:
+def _flash_on_cuda(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
+    query, key, value, _, scale = inputs
     d = query.shape[-1]
     if d % 8:  # the kernel wants multiples of 8; torch pads them so, too
         if scale is None:
@@ -293,13 +285,8 @@ def _flash_on_cuda(
     return output[..., :d], log_sum
 
 
-def _efficient_on_cuda(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scale: float | None,
-) -> tuple[Tensor, Tensor]:
+def _efficient_on_cuda(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
+    query, key, value, mask, scale = inputs
     if mask is not None:
         mask = _aligned(mask).expand(*query.shape[:3], key.shape[2])
     output, log_sum, *_ = _torch._scaled_dot_product_efficient_attention(
@@ -336,10 +323,9 @@ def propagate(
     key: Tensor,
     maps: Tensor,
     *,
-    scale: float | None = None,
-    power: float = POWER,
+    scale: float,
 ) -> Tensor:
-    """Propagate maps along self-attention: the mean over heads of P^power · maps, rows of sum 1.
+    """Propagate maps along self-attention: the mean over heads of P^`POWER` · maps, rows of sum 1.
 
     A place that attends to another likely belongs to the same thing. A softmax raised to a power
     and normalized is the softmax of its scores times that power. After Nguyen et al. (Dataset
@@ -349,18 +335,15 @@ def propagate(
         query: (…, H, Q, d), of several layers at once if there is an axis of them.
         key: (…, H, Q, d).
         maps: (…, Q, K), float32.
-        scale: factor of QKᵀ before the power. Default: 1/√d.
-        power: above 0.
+        scale: factor of QKᵀ before the power.
 
     Returns:
         (…, Q, K), float32: between the least and the greatest value of each map.
     """
-    factor = power * (query.shape[-1] ** -0.5 if scale is None else scale)
-    maps = maps.to(query.device)
     parts: list[Tensor] = []
     # Autocast would use half precision here.
     with torch.autocast(query.device.type, enabled=False):
-        scaled = key.float().mT * factor
+        scaled = key.float().mT * (POWER * scale)
         for part in query_parts(query, key):
             p = (query[..., part, :].float() @ scaled).softmax(dim=-1)
             parts.append(p.mean(dim=-3) @ maps)

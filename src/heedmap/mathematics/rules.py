@@ -7,7 +7,7 @@ at one layer and step; P' has the same shape. A rule of your own needs no more:
         return p.mean(dim=1, keepdim=True).expand_as(p)  # every place attends alike
 
 The rules below also have `acts(site)`, False where the rule does nothing, so that nothing is
-computed there. A rule with `bias(site)` gives a bias before the softmax, or None.
+computed there. `Region` gives a bias before the softmax.
 
 Prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626. Paint-with-Words: Balaji et al., 2022
 (eDiff-I), arXiv 2211.01324, section 4.4.
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ from torch.nn.functional import interpolate, max_pool2d, pad
 from heedmap.checks import is_constant
 from heedmap.errors import ArgumentError
 from heedmap.mathematics.probabilities import (
-    bool_tensor,
+    constant,
     less_largest,
     visible_softmax,
 )
@@ -80,10 +80,10 @@ class Site:
 Rule = Callable[[Tensor, Site], Tensor]
 
 
-def is_biased(rule: object) -> TypeGuard[Any]:
-    """Return whether a rule gives its bias; a number or a parameter `bias` does not count."""
+def is_biased(rule: object) -> bool:
+    """Return whether a rule is a bias before the softmax."""
     rule = rule.rule if isinstance(rule, Within) else rule
-    return callable(getattr(rule, "bias", None))
+    return isinstance(rule, Region)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,8 @@ class Inject:
         count, tokens = self.columns.shape
         columns = self.columns.to(p)
         source = site.source[..., :count] @ columns
-        is_taken = bool_tensor(_token_choice(self, site.step, site.steps), p.device)
+        choice = _token_choice(self, site.step, site.steps)
+        is_taken = constant(choice, torch.bool, p.device)
         edited = torch.where(is_taken, source, p[..., :tokens])
         # A batch may pad the prompt at the end.
         return torch.cat([edited, p[..., tokens:]], dim=-1)
@@ -226,19 +227,19 @@ class Region:
 
     def acts(self, site: Site) -> bool:
         """Return whether a step is in the window of a region."""
-        regions = (self, *self.others)
-        return any(
-            site.step in steps_within(region.start, region.end, site.steps)
-            for region in regions
-        )
+        return bool(self._acting(site))
 
-    def bias(self, site: Site) -> Tensor | None:
-        """Return the bias (Q, K) up to the last of the tokens; -inf for hidden ones."""
-        acting = [
+    def _acting(self, site: Site) -> list["Region"]:
+        """Return the regions in whose window a step is."""
+        return [
             region
             for region in (self, *self.others)
             if site.step in steps_within(region.start, region.end, site.steps)
         ]
+
+    def bias(self, site: Site) -> Tensor | None:
+        """Return the bias (Q, K) up to the last of the tokens; -inf for hidden ones."""
+        acting = self._acting(site)
         if not acting:
             return None
         inside = torch.stack(
@@ -298,7 +299,7 @@ class Sites:
         if edited is plain:
             return edited
         chosen = tuple(head in self.heads for head in range(len(plain)))
-        is_chosen = bool_tensor(chosen, plain.device)
+        is_chosen = constant(chosen, torch.bool, plain.device)
         return torch.where(is_chosen[:, None, None], edited, plain)
 
 
@@ -321,8 +322,7 @@ class Within:
         """Return P' (H, Q, K); if `joint`, the last column is the image's share."""
         if site not in self.sites:
             return p
-        act = apply_joint if joint else apply
-        return self.sites.choose(act([self.rule], p, site), p)
+        return self.sites.choose(apply([self.rule], p, site, joint=joint), p)
 
 
 OwnRule = Inject | Weights | Renormalize | Region | Within
@@ -331,40 +331,42 @@ OwnRule = Inject | Weights | Renormalize | Region | Within
 
 def acts(rule: Rule, site: Site) -> bool:
     """Return whether a rule may change something at a site; a function always may."""
-    if isinstance(rule, OwnRule):
-        return rule.acts(site)
-    return not is_biased(rule) or rule.bias(site) is not None
+    return not isinstance(rule, OwnRule) or rule.acts(site)
 
 
-def apply(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:
-    """Return P' (H, Q, K) after all rules in order; ArgumentError as in `checked_result`."""
-    for rule in rules:
-        edited = rule(p, site)
-        if not isinstance(rule, OwnRule):
-            edited = checked_result(rule, edited, p, site)
-        p = edited
-    return p
+def apply(
+    rules: Iterable[Rule],
+    p: Tensor,
+    site: Site,
+    *,
+    joint: bool = False,
+) -> Tensor:
+    """Return P' (H, Q, K) after all rules in order; ArgumentError as in `checked_result`.
 
-
-def apply_joint(rules: Iterable[Rule], p: Tensor, site: Site) -> Tensor:
-    """Return P' (H, Q, K + 1) after all rules, of rows whose last column is the image's share.
-
-    `Inject` and `Renormalize` act on whole rows; the source's at the site are such rows, too. All
-    other rules are given the K text tokens, and leave the image's share as it is.
+    If `joint`, P is (H, Q, K + 1), and the last column is the image's share. `Inject` and
+    `Renormalize` act on whole rows; the source's at the site are such rows, too. All other rules
+    are given the K text tokens, and leave the image's share as it is.
     """
     for rule in rules:
-        if isinstance(rule, Renormalize):
-            p = rule(p, site)
-        elif isinstance(rule, Inject):
+        if joint and isinstance(rule, Inject):
             p = rule.joint(p, site)
         elif isinstance(rule, Within):
-            p = rule(p, site, joint=True)
-        else:
+            p = rule(p, site, joint=joint)
+        elif joint and not isinstance(rule, Renormalize):
             text = p[..., :-1]
-            edited = apply([rule], text, site)
+            edited = _applied(rule, text, site)
             if edited is not text:
                 p = torch.cat([edited, p[..., -1:]], dim=-1)
+        else:
+            p = _applied(rule, p, site)
     return p
+
+
+def _applied(rule: Rule, p: Tensor, site: Site) -> Tensor:
+    edited = rule(p, site)
+    if isinstance(rule, OwnRule):
+        return edited
+    return checked_result(rule, edited, p, site)
 
 
 def rule_name(rule: object) -> str:
@@ -380,17 +382,14 @@ def checked_result(rule: Rule, edited: Any, p: Tensor, site: Site) -> Tensor:
             holds NaN or Inf.
     """
     name = rule_name(rule)
-    if not (
-        isinstance(edited, Tensor)
+    is_fit = isinstance(edited, Tensor) and (
+        (edited.shape, edited.device) == (p.shape, p.device)
         and (edited.is_floating_point() or edited.dtype == torch.bool)
-        and (edited.shape, edited.device) == (p.shape, p.device)
-    ):
-        kind = type(edited).__name__
-        if isinstance(edited, Tensor):
-            dtype = str(edited.dtype).removeprefix("torch.")
-            kind = f"{dtype} of shape {tuple(edited.shape)} on {edited.device}"
+    )
+    if not is_fit:
         raise ArgumentError(
-            f"the rule {name} gave {kind}: expected a tensor of floats of the same shape "
+            f"the rule {name} gave {type(edited).__name__} of shape "
+            f"{getattr(edited, 'shape', None)}: expected a tensor of floats of the same shape "
             f"(H, Q, K) = {tuple(p.shape)} on {p.device}"
         )
     if not bool(edited.isfinite().all()):

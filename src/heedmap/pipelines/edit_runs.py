@@ -305,7 +305,6 @@ def run_edits(
             latents=latents,
             progress=sub_progress(progress, done, done + remaining),
             preview=preview,
-            map_tokens=local.map_tokens,
             change=change,
             probe=probe,
         )
@@ -333,7 +332,6 @@ class LocalBlend:
     """The blend of latents after each step: the source's where the words of the edits do not act.
 
     Attributes:
-        map_tokens: for each image the tokens of its words, whose maps decide; none without `only`.
         masks: the last mask of each edit, bool (h, w) of the latent, by its number in the batch.
     """
 
@@ -343,10 +341,6 @@ class LocalBlend:
         self._tables = [source.table, *(plan.table for plan in plans)]
         self._protected = source.protected
         self.masks: dict[int, torch.Tensor] = {}
-        self.map_tokens: dict[int, tuple[int, ...]] = {}
-        if source.options.only is not None:
-            for number, table in enumerate(self._tables):
-                self.map_tokens[number] = table.positions("text")
 
     def blend(self, state: StepState) -> torch.Tensor:
         """Return the latents (B, C, h, w) to go on with."""

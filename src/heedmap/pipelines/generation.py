@@ -222,7 +222,6 @@ def generate_batch(
     steering: Steering | None = None,
     latents: torch.Tensor | None = None,
     image: Image.Image | None = None,
-    map_tokens: Mapping[int, Sequence[int]] | None = None,
     change: AfterStep | None = None,
     progress: Progress | None = None,
     preview: Preview | None = None,
@@ -236,10 +235,10 @@ def generate_batch(
     (default: by the weights in the prompts), then by the edits. The run begins with the `latents`
     (default: noise of the seeds); with an `image`, these are the image's, and a single prompt is
     located in it. After each call of the scheduler, `change` returns the latents to go on with; it
-    gets the current maps of the `map_tokens` of each image. Before each step, the `guide` changes
-    the latents. A `probe` ends the run with
-    `probing.StopRun`, and records no places. The masks of words among the places are those of the
-    `maps` of each image (default: of the same run without places). Errors are those of `generate`.
+    gets the current maps of each image. Before each step, the `guide` changes the latents. A
+    `probe` ends the run with `probing.StopRun`, and records no places. The masks of words among the
+    places are those of the `maps` of each image (default: of the same run without places). Errors
+    are those of `generate`.
     """
     family = family_of(pipe)
     parsed = [parse_weights(prompt) for prompt in prompts]
@@ -275,9 +274,8 @@ def generate_batch(
     branches: set[BranchName] = {"conditional", *options.branches}
     if probe is not None:
         branches.add(probe.branch)
-    spec = RecordingSpec.of(
-        options,
-        branches=frozenset(branches),
+    spec = RecordingSpec(
+        replace(options, branches=branches),
         masks=tuple(masks),
         weights_read=True,
     )
@@ -287,11 +285,9 @@ def generate_batch(
         spec,
         edits=tuple(edits),
         steering=steering,
-        map_tokens=map_tokens,
         after_step=_after_step(progress, change, preview, recorder),
         probe=probe,
         guide=engine,
-        predicts=recorder is not None,
         steered=None if steering is None else texts,
     )
     # Before the run: a callback or an interrupt may change the number of steps.
@@ -299,7 +295,7 @@ def generate_batch(
     shared["guide"] = saved_guides(guide)
     negative = options.negative or ""
     vocabulary = loading.model_card(loading.name_of(pipe)).vocabulary
-    others = [negative, *spec.concepts]
+    others = [negative, *spec.options.concepts]
     unknown = untaught([*texts, *others], vocabulary) or ()
     doubts = [untaught_warning(unknown)]
     if image is None:
@@ -323,14 +319,14 @@ def generate_batch(
     negative_maps: Sequence[HeatMaps | None] = [None] * len(images)
     concept_maps = place_maps = negative_maps
     texts_read: Sequence[TextAttention | None] = [None] * len(images)
-    if spec.reads:
+    if options.reads:
         texts_read = trace.text_attention
     step_images: Sequence[StepPictures | None] = [None] * len(images)
     if "negative" in branches:
         negative_maps = list(map(HeatMaps, trace.negative_recordings, images))
-    if spec.concepts:
+    if options.concepts:
         concept_maps = list(map(HeatMaps, trace.concept_recordings, images))
-    if spec.places:
+    if options.places:
         place_maps = list(map(HeatMaps, trace.place_recordings, images))
     if recorder is not None:
         step_images = recorder.images(images, len(maps[0].recording.timesteps))
@@ -343,8 +339,8 @@ def generate_batch(
             "text": maps[n].recording.table.prompt,
             "seed": seeds[n],
             "size": generated.size,
-            "concepts": spec.concepts,
-            "places": spec.places,
+            "concepts": spec.options.concepts,
+            "places": spec.options.places,
             "untaught": untaught([texts[n], *others], vocabulary),
             "nsfw_content_detected": flags[n],
         }

@@ -15,7 +15,7 @@ import torch
 
 from heedmap import tiny
 from heedmap.backends import base, loading
-from heedmap.backends.base import default_of
+from heedmap.backends.base import parameters
 from heedmap.backends.registry import (
     DIFFUSERS_NAMES,
     STEP_LISTS,
@@ -50,7 +50,7 @@ def effective_value(
         return argument_note(value), None
     if loading.is_embedded(pipe):
         return getattr(tiny.defaults(loading.name_of(pipe)), name), "card"
-    return default_of(pipe, DIFFUSERS_NAMES[name]), "pipeline"
+    return parameters(pipe).get(DIFFUSERS_NAMES[name]), "pipeline"
 
 
 def apply_model_defaults(pipe: Any, options: GenerateOptions) -> GenerateOptions:

@@ -16,8 +16,8 @@ from heedmap.mathematics.rules import Site
 from heedmap.options import Axis
 
 CACHED = 2**18
-"""The largest number of probabilities that a CPU computes for all heads at once: 1 MiB, which stay
-in the cache."""
+"""The largest number of probabilities that a CPU computes together: 1 MiB, which stay in the
+cache."""
 
 
 def max_together(device: str) -> int:

@@ -1,7 +1,7 @@
 """One call of a pipeline within a trace: its text, its schedule, and the layout of each pass."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import FrameType, SimpleNamespace
@@ -62,7 +62,6 @@ class Call:
         images: the number of images.
         layers: the layers that attend to the text.
         guided: whether it reads a negative prompt beside the prompt.
-        heads: the number of heads of the layers that attend to the text.
         grids: those of these layers.
         references: those of reference images in these layers.
         edited: for each image the rules of each edit.
@@ -80,7 +79,7 @@ class Call:
         schedule: Schedule,
         latent: GridShape,
         layers: Mapping[str, Any],
-        branches: Collection[str],
+        branches: Iterable[str],
         frame: FrameType | None = None,
         references: Sequence[GridShape] = (),
     ) -> None:
@@ -93,7 +92,6 @@ class Call:
         self.images = len(encoding.conditional.tables)
         self.guided = encoding.negative is not None
         self.layers = self.described(layers)
-        self.heads = {name: layer.heads for name, layer in self.layers.items()}
         self.grids = {name: layer.grid for name, layer in self.layers.items()}
         self.edited: Sequence[Sequence[Sequence[Rule]]] = ()
         self.done = 0
@@ -171,15 +169,9 @@ class Call:
         if isinstance(steps, str):
             steps = parse_range(steps)
         if isinstance(heads, str):
-            heads = range(max(self.heads.values()))[parse_range(heads)]
-        every = HeatMaps(recording)
-        part = every.select(layers, steps, heads)
-        if (part.layers, part.steps, part.heads) == (
-            every.layers,
-            every.steps,
-            every.heads,
-        ):
-            return None
+            most = max(layer.heads for layer in self.layers.values())
+            heads = range(most)[parse_range(heads)]
+        part = HeatMaps(recording).select(layers, steps, heads)
         names = {layer.name for layer in part.layers}
         blocks = {name.rpartition(".")[0] for name in names}
         for name in self.family.image_layers():
@@ -290,10 +282,10 @@ class Call:
     def _layout(self, states: Tensor, blocks: Mapping[str, Sequence[int]]) -> Layout:
         """Return the layout of a pass, with the image and the branch of each row."""
         assert self.encoding is not None
-        rows, tokens = states.shape[:2]
+        tokens = states.shape[1]
         positions = math.prod(next(iter(self.grids.values())))
         references = list(map(math.prod, self.references))
-        layout = self.family.layout(rows, tokens, positions, references)
+        layout = self.family.layout(tokens, positions, references)
         branches = {block: name for name, some in blocks.items() for block in some}
         lengths = self.encoding.lengths
         named: list[RowLayout] = []
@@ -319,15 +311,11 @@ class Call:
                 )
             others = sum(map(math.prod, self.references)) + event.layout.padding
             positions = keys - self.tokens - others
-        if rows != len(self.layout.rows) == 1:
-            raise TraceError(
-                f"one negative prompt stands for {rows} images: pass a list with one for each"
-            )
         if rows != len(self.layout.rows):
             raise TraceError(
                 f"{name} computed attention for {rows} rows where the model was given "
-                f"{len(self.layout.rows)}: heedmap cannot tell which image each row belongs to; "
-                "switch off the tool that leaves out a part of the batch"
+                f"{len(self.layout.rows)} texts: expected one for each row (a negative prompt for "
+                "each image; no tool that leaves out a part of the batch)"
             )
         if positions != h * w:
             raise TraceError(

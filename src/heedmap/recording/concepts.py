@@ -1,7 +1,7 @@
 """Concepts beside the prompt: texts of their own that the image's queries are compared with."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import prod
 from typing import Any
@@ -23,6 +23,7 @@ MAX_KEY_ERROR = 0.02
 of half-precision types stays below it."""
 
 
+@dataclass(eq=False)
 class ConceptKeys:
     """The keys that each layer makes of the concepts of a call's images.
 
@@ -31,17 +32,12 @@ class ConceptKeys:
     denoiser passes them to its layers.
     """
 
-    def __init__(
-        self,
-        layers: Mapping[str, Any],
-        encoding: Encoding,
-        project: Callable[[Tensor], Tensor],
-    ) -> None:
-        self._layers, self._project = layers, project
-        self._concepts, self._prompts = encoding.concepts, encoding.conditional.states
-        self._texts: dict[ConceptStates, Tensor] = {}
-        # By layer, once, on the device: whether its keys of the prompt are those computed here.
-        self._is_exact: dict[str, Tensor] = {}
+    layers: Mapping[str, Any]
+    encoding: Encoding
+    project: Callable[[Tensor], Tensor]
+    _texts: dict[ConceptStates, Tensor] = field(default_factory=dict)
+    # By layer, once, on the device: whether its keys of the prompt are those computed here.
+    _is_exact: dict[str, Tensor] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise a TraceError if a layer does not make its keys with its own linear map."""
@@ -62,25 +58,23 @@ class ConceptKeys:
         That of a concept is the sum over its tokens. Images are in the rows of the batch from
         `first` on.
         """
-        name, key = event.layer, event.key
-        layer = self._layers[name]
+        name = event.layer
+        key = event.key
+        layer = self.layers[name]
+        concepts = self.encoding.concepts
+        prompts = self.encoding.conditional.states
         if not self._texts:  # not earlier: the model may be offloaded until it runs
-            every = dict.fromkeys(self._concepts)
-            self._texts = {
-                one: self._project(one.states[None].to(self._prompts)) for one in every
-            }
+            for one in dict.fromkeys(concepts):
+                self._texts[one] = self.project(one.states[None].to(prompts))
         if name not in self._is_exact:
-            prompt = self._project(self._prompts[:1]).to(key)
-            self._is_exact[name] = _is_close(
-                keys_of(layer, prompt), key[first : first + 1]
-            )
+            computed = keys_of(layer, self.project(prompts[:1]).to(key))
+            self._is_exact[name] = _is_close(computed, key[first : first + 1])
         keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}
-        return [
-            concept_probabilities(
-                RowAttention(event.query[row], keys[one][0], event.scale), one
-            )
-            for row, one in enumerate(self._concepts, first)
-        ]
+        found: list[Tensor] = []
+        for row, one in enumerate(concepts, first):
+            attention = RowAttention(event.query[row], keys[one][0], event.scale)
+            found.append(concept_probabilities(attention, one))
+        return found
 
 
 def _is_close(computed: Tensor, actual: Tensor) -> Tensor:
@@ -108,23 +102,22 @@ class ConceptStreams:
     more concepts also have the similarities of their outputs (`output_similarities`).
 
     A block runs once more for each image; the image's states that come out are discarded.
+
+    Attributes:
+        event: that of the layer whose block runs.
     """
+
+    event: AttentionEvent
 
     def __init__(self, family: JointFamily, concepts: Sequence[ConceptStates]) -> None:
         self._family = family
         self._whole = concepts
         self._concepts = [_selected(one) for one in concepts]
         self._texts: list[Tensor] = []  # of each image (1, K, C), in this pass
-        # Of the layer whose block is running.
-        self._event: AttentionEvent | None = None
 
     def begin(self) -> None:
         """Begin a pass of the model."""
         self._texts = []
-
-    def keep(self, event: AttentionEvent) -> None:
-        """Keep the event of a block's layer until the block ends."""
-        self._event = event
 
     @torch.no_grad()
     def run(
@@ -135,16 +128,14 @@ class ConceptStreams:
         grids: Sequence[GridShape],
         first: int,
         of_text: bool,
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return each image's probabilities of its concepts in a block that has just run.
+    ) -> Iterator[tuple[str, int, Tensor]]:
+        """Yield each image's probabilities of its concepts in a block that has just run.
 
         That of a concept is the sum over its tokens. Images are in the rows of the batch from
-        `first` on. The grids are those of the image and of reference images. The images'
-        similarities of outputs follow; there are none of a single concept, or if the outputs are
-        not known.
+        `first` on. The grids are those of the image and of reference images. Similarities of
+        outputs follow those of each image; there are none of a single concept, or if the outputs
+        are not known.
         """
-        event, self._event = self._event, None
-        assert event is not None
         if not self._texts:  # not earlier: the model may be offloaded until it runs
             states = arguments[self._family.block_input]
             for whole in self._whole:
@@ -152,21 +143,20 @@ class ConceptStreams:
                 selected = _selected(replace(whole, states=text[0]))
                 self._texts.append(selected.states[None])
         positions, *references = map(prod, grids)
-        every = list[Tensor]()
-        similarities = list[Tensor]()
         for image, concepts in enumerate(self._concepts):
             row = first + image
             text = self._texts[image]
             others = positions + sum(references)
             inputs = self._family.with_text(arguments, text, row, others)
             recorded = list[AttentionEvent]()
-            layout = self._family.layout(1, text.shape[1], positions, references)
+            layout = self._family.layout(text.shape[1], positions, references)
             layout = replace(layout, keys=None)  # the concepts' tokens are queries, too
             with recorder.redirected(recorded.append, layout):
                 # Not as a call: the hooks of the block belong to the pass of the image.
                 output = block.forward(**inputs)
             self._texts[image] = self._family.text_after(output, text.shape[1])
-            prompt, concept = event.row(row), recorded[0].row(0)
+            prompt = self.event.row(row)
+            concept = recorded[0].row(0)
             if of_text:
                 prompt = prompt.text_alone()
             device = prompt.query.device.type
@@ -181,15 +171,16 @@ class ConceptStreams:
                     joint=True,
                     log_sum=log_sum,
                 )
-                every.append(concept_probabilities(scored, concepts))
+                p = concept_probabilities(scored, concepts)
                 output = recorded[0].output
+                similar = None
                 several = len(concepts.places) > 1
                 if several and prompt.output is not None and output is not None:
                     text = take(output[0], concept.layout.tokens)
-                    similarities.append(
-                        output_similarities(prompt.output, text, concepts)
-                    )
-        return every, similarities
+                    similar = output_similarities(prompt.output, text, concepts)
+            yield "concepts", image, p
+            if similar is not None:
+                yield "outputs", image, similar
 
 
 def output_similarities(image: Tensor, text: Tensor, concepts: ConceptStates) -> Tensor:
@@ -209,5 +200,5 @@ def _selected(concepts: ConceptStates) -> ConceptStates:
     """Return the states of the concepts' tokens alone, without other words and padding."""
     tokens = sorted({*chain(*concepts.places)})
     places = tuple(tuple(map(tokens.index, place)) for place in concepts.places)
-    index = index_tensor(tuple(tokens), concepts.states.device)
+    index = index_tensor(tokens, concepts.states.device)
     return ConceptStates(places, concepts.states.index_select(0, index))

@@ -5,7 +5,7 @@ attention, fresh from the kernel, is changed in place (a copy of it where gradie
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from heedmap.backends.tap import ModelPass
-from heedmap.errors import ArgumentError
 from heedmap.mathematics.events import (
     AttentionEvent,
     EditedRow,
@@ -24,15 +23,12 @@ from heedmap.mathematics.events import (
     take,
 )
 from heedmap.mathematics.rules import (
-    OwnRule,
     Rule,
     Site,
     Sites,
     Within,
     acts,
     apply,
-    apply_joint,
-    checked_result,
     is_biased,
     steps_within,
 )
@@ -66,29 +62,22 @@ class Steering:
     sites: Sites | None = None
 
 
+@dataclass(eq=False)
 class RowEdits:
     """The edits of one image at one site.
 
-    Args:
+    Attributes:
         rules: the rules of the image.
         row: its attention.
         source: the attention of the image that it takes from, if there is one.
         site: the layer at a step.
     """
 
-    def __init__(
-        self,
-        rules: Sequence[Rule],
-        row: RowAttention,
-        source: RowAttention | None,
-        site: Site,
-    ) -> None:
-        self._row = row
-        self._source = source
-        self._site = site
-        self._biased = [rule for rule in rules if is_biased(rule)]
-        self._others = [rule for rule in rules if not is_biased(rule)]
-        self._pair: tuple[Tensor, Tensor] | None = None
+    rules: Sequence[Rule]
+    row: RowAttention
+    source: RowAttention | None
+    site: Site
+    _pair: tuple[Tensor, Tensor] | None = None
 
     def pair(self) -> tuple[Tensor, Tensor]:
         """Return P (H, Q, K), unedited and as the rules define it.
@@ -100,25 +89,34 @@ class RowEdits:
             self._pair = self._apply()
         return self._pair
 
+    @property
+    def changes(self) -> bool:
+        """True if a rule acted."""
+        before, after = self.pair()
+        return after is not before
+
+    @torch.no_grad()
+    def moved(self) -> Tensor:
+        """Return the share of attention that moved, as `AttentionController.moved` has it."""
+        before, after = self.pair()
+        return (after - before).abs().sum(dim=-1).mean() / 2
+
     def _apply(self) -> tuple[Tensor, Tensor]:
-        source = None if self._source is None else self._source.whole()
-        site = replace(self._site, source=source)
-        row = self._row
+        source = None if self.source is None else self.source.whole()
+        site = replace(self.site, source=source)
+        row = self.row
         p = edited = row.whole()
         bias = self._bias(site)
         if bias is not None:
             # Added to P itself, it would leave nothing of a row where P is 1 on a hidden token.
             edited = row.whole(bias)
-            for rule in self._biased:
-                if not isinstance(rule, OwnRule):
-                    checked_result(rule, edited, p, site)
-        act = apply_joint if row.joint else apply
-        return p, act(self._others, edited, site)
+        others = [rule for rule in self.rules if not is_biased(rule)]
+        return p, apply(others, edited, site, joint=row.joint)
 
     def output(self) -> Tensor:
         """Return the image's edited output (H, Q, d), float32."""
         _, p = self.pair()
-        row = self._row
+        row = self.row
         values = row.values
         assert values is not None
         text = take(values, row.layout.tokens).float()
@@ -140,20 +138,14 @@ class RowEdits:
         It is (Q, K), or (H, Q, K) if it differs by head.
         """
         total: Tensor | None = None
-        query, key = self._row.query, self._row.text_keys
-        shape = (query.shape[1], key.shape[1])
-        for rule in self._biased:
+        query = self.row.query
+        count = self.row.text_keys.shape[1]
+        rules: list[Any] = [rule for rule in self.rules if is_biased(rule)]
+        for rule in rules:
             bias = rule.bias(site)
             if bias is None:
                 continue
-            fits = bias.ndim == 2 and len(bias) == shape[0]
-            if not fits or bias.shape[1] > shape[1]:
-                raise ArgumentError(
-                    f"a rule has a bias of shape {tuple(bias.shape)}: expected (Q, K) = "
-                    f"{shape}, or fewer tokens"
-                )
-            bias = bias.to(query.device, torch.float32)
-            bias = pad(bias, (0, shape[1] - bias.shape[1]))
+            bias = pad(bias.to(query.device), (0, count - bias.shape[1]))
             if isinstance(rule, Within):
                 bias = rule.sites.choose(bias, bias.new_zeros(len(query), 1, 1))
             total = bias if total is None else total + bias
@@ -181,19 +173,15 @@ class AttentionController:
 
     def output(self, event: AttentionEvent) -> AttentionEvent:
         """Return the event of a layer that attends to the text with its edits."""
-        edited = dict[int, EditedRow]()
         output = event.output
         assert output is not None
         if output.requires_grad:  # the kernel's needs its own
             output = output.clone()
-        for image, number, edits in self._edits(event):
-            edited[number] = edits
-            before, after = edits.pair()
-            if after is not before:
+        edited = self._edits(event)
+        for number, edits in edited.items():
+            if edits.changes:
                 positions = event.layout.row(number).positions
                 put(output[number], positions, edits.output().to(output))
-                self.acted[image].add((event.layer, event.site.step))
-        self._measure(edited)
         return replace(event, output=output, edited=edited)
 
     def weights(
@@ -202,15 +190,12 @@ class AttentionController:
         p: Tensor,
     ) -> tuple[Tensor, Mapping[int, EditedRow]]:
         """Return the probabilities (B, H, Q, K) of cross-attention with the edits, and these."""
-        edited = dict[int, EditedRow]()
+        edited = self._edits(event)
         p = p.clone()
-        for image, number, edits in self._edits(event):
-            edited[number] = edits
-            before, after = edits.pair()
-            if after is not before:
+        for number, edits in edited.items():
+            if edits.changes:
+                _, after = edits.pair()
                 p[number] = after.to(p)
-                self.acted[image].add((event.layer, event.site.step))
-        self._measure(edited)
         return p, edited
 
     def inputs(
@@ -267,30 +252,21 @@ class AttentionController:
         """Return the rows of an image that read the prompt; the first one is recorded."""
         return self._pass.layout.rows_of(image, "conditional")
 
-    def _edits(self, event: AttentionEvent) -> Iterator[tuple[int, int, RowEdits]]:
-        """Yield each image with a rule that acts, its row in each block, and the edits there."""
-        for image, rules in self.steering.rules.items():
-            if not any(acts(rule, event.site) for rule in rules):
-                continue
-            source = self.steering.sources.get(image, image)
-            pairs = zip(self._rows(image), self._rows(source), strict=True)
-            for number, other in pairs:
-                source_row = None if source == image else event.row(other)
-                edits = RowEdits(rules, event.row(number), source_row, event.site)
-                yield image, number, edits
-
-    def _measure(self, edited: Mapping[int, EditedRow]) -> None:
-        """Add the attention that moved in the rows that are recorded."""
-        if not self._pass.is_recorded:
-            return
+    def _edits(self, event: AttentionEvent) -> dict[int, RowEdits]:
+        """Return the edits of each row whose image has a rule that acts, and measure them."""
+        edited: dict[int, RowEdits] = {}
         for image, rules in self.steering.rules.items():
             rows = self._rows(image)
-            if not rules or not rows:
-                continue
-            if rows[0] not in edited:
-                self.moved[image].append(0.0)
-                continue
-            before, after = edited[rows[0]].pair()
-            with torch.no_grad():
-                moved = (after - before).abs().sum(dim=-1).mean() / 2
-            self.moved[image].append(moved)
+            if any(acts(rule, event.site) for rule in rules):
+                source = self.steering.sources.get(image, image)
+                for number, other in zip(rows, self._rows(source), strict=True):
+                    source_row = None if source == image else event.row(other)
+                    row = event.row(number)
+                    edits = RowEdits(rules, row, source_row, event.site)
+                    edited[number] = edits
+                    if edits.changes:
+                        self.acted[image].add((event.layer, event.site.step))
+            if self._pass.is_recorded and rules and rows:
+                moved = edited[rows[0]].moved() if rows[0] in edited else 0.0
+                self.moved[image].append(moved)
+        return edited

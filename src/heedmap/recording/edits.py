@@ -36,9 +36,7 @@ from heedmap.mathematics.rules import (
     Within,
     acts,
     checked_result,
-    is_biased,
     rule_name,
-    steps_within,
 )
 from heedmap.text.prompts import describes
 from heedmap.text.words import TokenTable
@@ -50,34 +48,24 @@ HALF_CELL = 32
 def confining_rules(
     edits: Sequence[Confine],
     table: TokenTable,
-    size: tuple[int, int],
+    regions: Sequence[Region],
     sites: Sequence[Sites | None],
 ) -> list[Rule]:
     """Return the rules of all confined words of a prompt.
 
-    Those of one token are a single rule, unless they act at different sites.
+    Those of one token are a single rule, unless they act at different sites. The tail is hidden
+    where a word is that hides it.
 
     Args:
         edits: the confined words.
         table: the words of the prompt.
-        size: the (width, height) of the image. The tail is hidden where a word is that hides it.
+        regions: those of each edit, still without tokens.
         sites: those of each edit; None for all.
     """
-    places: list[Region] = []
-    named: list[set[int]] = []
-    for edit in edits:
-        where: Any = edit.where
-        coverage = region_coverage(where, *size, quoted(edit.word))
-        if coverage.sum() < HALF_CELL:
-            raise ArgumentError(
-                f"the region of {quoted(edit.word)} covers less than half a cell of 8×8 pixels: "
-                "expected a larger region"
-            )
-        region = torch.from_numpy(coverage)
-        places.append(Region((), region, edit.strength, edit.start, edit.end))
-        named.append(
-            {n for word in (edit.word, *(edit.along or ())) for n in table.find(word)}
-        )
+    named = [
+        {n for word in (edit.word, *(edit.along or ())) for n in table.find(word)}
+        for edit in edits
+    ]
     edits_of: dict[int, tuple[int, ...]] = {}  # the numbers of a token's edits
     for number, edit in enumerate(edits):
         tokens = named[number]
@@ -94,15 +82,29 @@ def confining_rules(
         )
         for chosen in dict.fromkeys(sites[n] for n in numbers):
             group = [n for n in numbers if sites[n] == chosen]
-            first, *others = (places[n] for n in group)
-            regions = [replace(first, tokens=tokens, others=tuple(others))]
+            first, *others = (regions[n] for n in group)
+            of_tokens = [replace(first, tokens=tokens, others=tuple(others))]
             if tail and any(edits[n].tail for n in group):
-                first, *others = (replace(places[n], strength=0.0) for n in group)
-                regions.append(replace(first, tokens=tail, others=tuple(others)))
-                visible.append(torch.stack([places[n].region for n in group]).amax(0))
-            rules.extend(within(regions, chosen))
+                first, *others = (replace(regions[n], strength=0.0) for n in group)
+                of_tokens.append(replace(first, tokens=tail, others=tuple(others)))
+                shown = torch.stack([regions[n].region for n in group])
+                visible.append(shown.amax(dim=0))
+            rules.extend(within(of_tokens, chosen))
     _warn_of_hidden_tail([edit for edit in edits if edit.tail], visible)
     return rules
+
+
+def _region(edit: Confine, size: tuple[int, int]) -> Region:
+    """Return the region of a confined word in an image's (width, height), without tokens."""
+    where: Any = edit.where
+    coverage = region_coverage(where, *size, quoted(edit.word))
+    if coverage.sum() < HALF_CELL:
+        raise ArgumentError(
+            f"the region of {quoted(edit.word)} covers less than half a cell of 8×8 pixels: "
+            "expected a larger region"
+        )
+    region = torch.from_numpy(coverage)
+    return Region((), region, edit.strength, edit.start, edit.end)
 
 
 def _warn_of_hidden_tail(
@@ -178,28 +180,36 @@ def rules_of(
     table: TokenTable,
     size: tuple[int, int],
     select: Select,
-) -> list[list[Rule]]:
-    """Return the rules of each edit for a prompt and an image's (width, height).
+) -> tuple[list[Rule], list[list[Rule]]]:
+    """Return the rules of edits for a prompt and an image's (width, height).
 
-    Those of every `Confine` follow at the end, since words may have several regions.
+    Those of each edit follow, which tell whether it acts; confined words have rules in common.
     """
-    rules: list[list[Rule]] = []
+    rules: list[Rule] = []
+    by_edit: list[list[Rule]] = []
+    confined: list[Confine] = []
+    regions: list[Region] = []
     for edit in edits:
+        own: list[Rule]
+        if isinstance(edit, Confine):
+            confined.append(edit)
+            regions.append(_region(edit, size))
+            by_edit.append(within(regions[-1:], select(edit.selection)))
+            continue
         if isinstance(edit, Reweight):
             weights = dict.fromkeys(table.find(edit.word), edit.weight)
             weighting: list[OwnRule] = [weights_rule(weights, table)]
             if edit.renormalize:
                 weighting.append(Renormalize())
-            rules.append(within(weighting, select(edit.selection)))
-        elif isinstance(edit, Confine):
-            rules.append([])
+            own = within(weighting, select(edit.selection))
         else:
-            # Our own, and rules with a bias, tell where they do nothing.
-            tells = isinstance(edit, OwnRule) or is_biased(edit)
-            rules.append([edit if tells else CountedRule(edit)])
-    confined = [edit for edit in edits if isinstance(edit, Confine)]
+            # Our own tell where they do nothing.
+            own = [edit if isinstance(edit, OwnRule) else CountedRule(edit)]
+        by_edit.append(own)
+        rules.extend(own)
     sites = [select(edit.selection) for edit in confined]
-    return [*rules, confining_rules(confined, table, size, sites)]
+    rules.extend(confining_rules(confined, table, regions, sites))
+    return rules, by_edit
 
 
 def within(rules: Iterable[OwnRule], sites: Sites | None) -> list[Rule]:
@@ -221,20 +231,10 @@ def warn_of_idle(
     edits: Sequence[Edit],
     rules_by_image: Iterable[Sequence[Sequence[Rule]]],
     sites: Sequence[Site],
-    select: Select,
 ) -> None:
     """Warn of each edit that changed nothing in an image, by its rules for each image."""
-    for edit, *rules in zip(edits, *rules_by_image, strict=False):
-        if isinstance(edit, Confine):
-            chosen = select(edit.selection)
-            acts = any(
-                s.step in steps_within(edit.start, edit.end, s.steps)
-                for s in sites
-                if chosen is None or s in chosen
-            )
-        else:
-            acts = all(any(_acts(rule, sites) for rule in image) for image in rules)
-        if acts:
+    for edit, *of_images in zip(edits, *rules_by_image, strict=True):
+        if all(any(_acts(rule, sites) for rule in rules) for rules in of_images):
             continue
         name = quoted(edit.word if isinstance(edit, WordEdit) else rule_name(edit))
         warn(

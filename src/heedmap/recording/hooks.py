@@ -1,6 +1,6 @@
 """The processors, hooks and methods that a trace installs in a pipeline, and takes back."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -10,11 +10,10 @@ from torch import Tensor
 from heedmap.backends import base, loading, skipping, tap
 from heedmap.backends.base import Family
 from heedmap.backends.schedules import listen
-from heedmap.backends.tap import Editor, ModelPass, Observer, RecordingProcessor
+from heedmap.backends.tap import ModelPass, Observer, RecordingProcessor
 from heedmap.errors import TraceError
 from heedmap.mathematics.events import SELF_ATTENTION
-
-_UNRECORDED = "a pipeline that does it in its own call cannot be recorded"
+from heedmap.recording.controller import AttentionController
 
 
 class TraceHooks:
@@ -23,7 +22,6 @@ class TraceHooks:
     Args:
         family: that of the pipeline.
         editor: the edits; None without these.
-        shares: whether the edits change self-attention, too.
         model_pass: the pass of the model that runs.
 
     Attributes:
@@ -36,12 +34,13 @@ class TraceHooks:
     def __init__(
         self,
         family: Family,
-        editor: Editor | None,
-        shares: bool,
+        editor: AttentionController | None,
         model_pass: ModelPass,
     ) -> None:
         self._family = family
         self._editor = editor
+        # Images with sources take their self-attention, too.
+        shares = editor is not None and bool(editor.steering.sources)
         self._self_editor = editor if shares else None
         self.model_pass = model_pass
         self.layers = family.text_layers()
@@ -50,8 +49,7 @@ class TraceHooks:
         self.installed: Mapping[str, RecordingProcessor] = {}
         # Of the present call: its self-attention layers with a processor of the trace.
         self._needed: Mapping[str, Any] = {}
-        self._propagate: Observer | None = None
-        self._is_needed = self._self_editor is not None
+        self._is_needed = False
         self._undo_call = ExitStack()
 
     def install(
@@ -69,16 +67,17 @@ class TraceHooks:
         self.undo.enter_context(loading.silence_logs(pipe))
         self.installed = tap.install(
             self.layers,
-            observe,
-            self.model_pass,
             undo,
-            self._editor,
+            observe=observe,
+            model_pass=self.model_pass,
+            editor=self._editor,
             joint=family.is_joint,
         )
         skipping.run_uncompiled(model, undo)
-        # These replace attention processors, and do not know those of a trace.
-        replacing = [(pipe, "load_ip_adapter"), (pipe, "unload_ip_adapter")]
-        for owner, name in [*replacing, (family.model, "set_default_attn_processor")]:
+        # These replace or change attention processors, and do not know those of a trace.
+        replacing = ("load_ip_adapter", "unload_ip_adapter", "set_ip_adapter_scale")
+        owners = [(pipe, name) for name in replacing]
+        for owner, name in [*owners, (family.model, "set_default_attn_processor")]:
             if hasattr(owner, name):
                 undo(base.replace_method(owner, name, partial(_refuse, name)))
         undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
@@ -88,20 +87,21 @@ class TraceHooks:
 
     def install_self_attention(
         self,
-        propagating: Iterable[str],
-        propagate: Observer,
+        some: Collection[str],
+        observe: Observer,
         needs_all: bool = False,
     ) -> None:
-        """Call `propagate` after these self-attention layers, or after all of them.
+        """Call `observe` after some self-attention layers, or after all of them.
 
         Edits need all. What cannot be seen is then an error.
         """
-        names = [name for name in propagating if name in self.self_layers]
+        self._observe_image = observe
         self._is_needed = needs_all or self._self_editor is not None
-        if self._is_needed:
-            names = [*self.self_layers]
-        self._needed = {name: self.self_layers[name] for name in names}
-        self._propagate = propagate
+        self._needed = {
+            name: layer
+            for name, layer in self.self_layers.items()
+            if self._is_needed or name in some
+        }
         self.check()
 
     def check(self) -> None:
@@ -114,20 +114,21 @@ class TraceHooks:
                 raise TraceError(
                     f"the attention processor of {name} was replaced while the trace was open "
                     "(attention slicing, fused projections, xformers and load_ip_adapter do that): "
-                    f"do it before the trace is opened; {_UNRECORDED}"
+                    "do it before the trace is opened; a pipeline that does it in its own call "
+                    "cannot be recorded"
                 )
         bare = {
             name: layer
             for name, layer in self._needed.items()
             if not isinstance(layer.processor, RecordingProcessor)
         }
-        if bare and self._propagate is not None:
+        if bare:
             tap.install(
                 bare,
-                self._propagate,
-                self.model_pass,
                 self._undo_call.callback,
-                self._self_editor,
+                observe=self._observe_image,
+                model_pass=self.model_pass,
+                editor=self._self_editor,
                 needed=self._is_needed,
                 layout=SELF_ATTENTION,
             )
@@ -162,6 +163,6 @@ class TraceHooks:
 
 def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
     raise TraceError(
-        f"{name} replaces the attention processors while a trace is open: call it before the "
-        f"trace is opened, or after it is closed; {_UNRECORDED}"
+        f"{name} changes the attention processors while a trace is open: call it before the "
+        "trace is opened, or after it is closed"
     )

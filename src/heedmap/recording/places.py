@@ -1,4 +1,4 @@
-"""The attention of some queries, of places of the image or of words, to all keys."""
+"""The attention of places of the image to all keys."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,8 @@ from heedmap.errors import ArgumentError
 from heedmap.io.places import Place, place_label
 from heedmap.io.word_edits import Mask
 from heedmap.maps.masks import region_coverage
-from heedmap.mathematics.events import AttentionEvent, RowAttention, take
+from heedmap.mathematics.events import AttentionEvent, nth, take
 from heedmap.mathematics.rules import cells_inside
-from heedmap.recording.accumulation import max_together
 
 
 class PlaceQueries:
@@ -29,14 +28,15 @@ class PlaceQueries:
     """
 
     def __init__(
-        self, places: Sequence[Sequence[Place]], size: tuple[int, int]
+        self,
+        places: Sequence[Sequence[Place]],
+        size: tuple[int, int],
     ) -> None:
         self._size = size
         self._regions = [[_region(place, size) for place in image] for image in places]
         # By image and grid: the positions of all places, and the part (K, n) of each in the means.
         self._known: dict[tuple[int, GridShape], tuple[Tensor, Tensor]] = {}
 
-    @torch.no_grad()
     def probabilities(
         self,
         event: AttentionEvent,
@@ -54,15 +54,24 @@ class PlaceQueries:
             number: that of its row in the batch.
             grid: (h, w) of the layer.
         """
-        row = event.row(number, values=False)
-        positions, parts = self._positions(image, grid, row.query.device)
+        device = event.key.device
+        positions, parts = self._positions(image, grid, device)
+        queries = nth(event.layout.row(number).positions, positions)
+        row = event.row(number, values=False, queries=queries)
+        heads, keys, _ = row.keys.shape
         factors = None
-        if (
-            number in event.edited
-        ):  # of the image's share, which its keys divide as before
+        if number in event.edited:
+            # Of the image's share, which its keys divide as before.
             before, after = event.edited[number].pair()
-            factors = after[..., -1:] / before[..., -1:]
-        return sums_of_queries(row, positions, parts, factors)
+            factors = take(after[..., -1:] / before[..., -1:], positions)
+        total = torch.zeros(heads, len(parts), keys, device=device)
+        for some, p in row.parts():
+            if factors is not None:
+                p = p * factors[:, some]
+            # Autocast would use half precision here.
+            with torch.autocast(device.type, enabled=False):
+                total += parts[:, some] @ p
+        return total.mT
 
     def _positions(
         self,
@@ -104,39 +113,3 @@ def _region(place: Place, size: tuple[int, int]) -> tuple[int, int] | Tensor:
             f"pixels: expected 0 ≤ x < {width} and 0 ≤ y < {height}"
         )
     return x, y
-
-
-def sums_of_queries(
-    row: RowAttention,
-    queries: Tensor,
-    parts: Tensor,
-    factors: Tensor | None = None,
-) -> Tensor:
-    """Return sums (H, N, K) of the probabilities of n queries to all N keys, float32.
-
-    Args:
-        row: the attention of Q queries.
-        queries: the numbers (n,) of some of them.
-        parts: the part (K, n) that each has in the sums.
-        factors: (H, Q, 1) of the probabilities of each.
-    """
-    heads, keys, _ = row.keys.shape
-    device = queries.device
-    size = max(1, max_together(device.type) // (heads * keys))
-    total = torch.zeros(heads, len(parts), keys, device=device)
-    for start in range(0, len(queries), size):
-        some = queries[start : start + size]
-        visible = row.visible
-        part = RowAttention(
-            query=take(row.query, some),
-            keys=row.keys,
-            scale=row.scale,
-            visible=None if visible is None else take(visible, some),
-        )
-        p = part.probabilities()
-        if factors is not None:
-            p = p * take(factors, some)
-        # Autocast would use half precision here.
-        with torch.autocast(device.type, enabled=False):
-            total += parts[:, start : start + size] @ p
-    return total.mT

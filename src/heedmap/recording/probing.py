@@ -26,7 +26,7 @@ from heedmap.checks import check_int
 from heedmap.errors import SelectionError, TraceError, quoted
 from heedmap.maps.recordings import Layer
 from heedmap.mathematics.by_hand import LayerInputs
-from heedmap.mathematics.events import AttentionEvent, RowAttention, take
+from heedmap.mathematics.events import AttentionEvent, RowAttention, nth, take
 from heedmap.mathematics.probabilities import log_sums
 from heedmap.options import BranchName
 from heedmap.recording.recorder import Recorder
@@ -94,9 +94,9 @@ class Probe:
 
     def place(self, grid: tuple[int, int]) -> tuple[int, int]:
         """Return (row, column) of the position of a grid (h, w) that holds the pixel."""
-        return self.at[1] * grid[0] // self.size[1], self.at[0] * grid[1] // self.size[
-            0
-        ]
+        width, height = self.size
+        x, y = self.at
+        return y * grid[0] // height, x * grid[1] // width
 
     def attach(self, layers: Mapping[str, Any], undo: Undo) -> None:
         """Install hooks on the layers to choose from, until undone."""
@@ -108,28 +108,26 @@ class Probe:
     def record(self, recorder: Recorder, event: AttentionEvent) -> None:
         """Look at a layer's attention, for all rows of the batch."""
         call = recorder.call
-        calls = [
-            number
-            for number, step in enumerate(call.schedule.steps)
-            if step == self.step
-        ]
+        steps = call.schedule.steps
         name = event.layer
-        if name not in self.layers or call.done not in calls:
+        if name not in self.layers or call.moment.step != self.step:
             return
-        number = check_index("pass_", self.pass_, len(calls))
-        if call.done != calls[number]:
+        passes = steps.count(self.step)
+        number = check_index("pass_", self.pass_, passes)
+        if call.done != steps.index(self.step) + number:
             return
-        record = recorder.records[self.branch]
         grid = call.grids[name]
-        if record.block is None:  # without the branch, or repeated on other latents
+        first = recorder.rows.get(self.branch)
+        if first is None:  # without the branch, or repeated on other latents
             return
-        number_of_row = record.block * call.images + self.image
+        number_of_row = first + self.image
         place = self.place(grid)
         row = event.row(number_of_row)
-        edited = event.edited.get(number_of_row)
-        plain = row.whole()
-        pair = (plain, plain) if edited is None else edited.pair()
-        before, after = (p[:, place[0] * grid[1] + place[1]] for p in pair)
+        before = after = row.whole()
+        if number_of_row in event.edited:
+            before, after = event.edited[number_of_row].pair()
+        position = place[0] * grid[1] + place[1]
+        after = after[:, position]
         score = selection_score(after[:, list(self.tokens)].sum(dim=-1))  # (H)
         head = int(score.argmax()) if self.head is None else self.head
         if head < len(score) and float(score[head]) > self._highest:
@@ -140,10 +138,10 @@ class Probe:
                 place=place,
                 probabilities=_array(after),
                 timestep=call.schedule.timesteps[call.done],
-                passes=(number, len(calls)),
-                table=record.tables[self.image],
+                passes=(number, passes),
+                table=recorder.records[self.branch].tables[self.image],
             )
-            is_edited = not torch.equal(before, after)
+            is_edited = not torch.equal(before[:, position], after)
             self._pending = site, row, number_of_row, is_edited
 
     def leave(self) -> None:
@@ -159,8 +157,8 @@ class Probe:
         self._pending = None
         place = site.place[0] * site.layer.grid[1] + site.place[1]
         weight, bias = output_projection(layer, computed.joined)
-        residual, mask = computed.residual, row.text_mask
-        mask = None if mask is None else mask[:, place]
+        residual = computed.residual
+        mask = None if row.text_mask is None else row.text_mask[:, place]
         key, value = row.text_keys, computed.value
         among = place
         if value is None:
@@ -168,8 +166,8 @@ class Probe:
             mask = None if mask is None else pad(mask, (0, 1))
             count = row.keys.shape[1]
             if computed.output.shape[1] == count:  # text and image are joined
-                order = torch.arange(count, device=row.keys.device)
-                among = int(take(order, row.layout.position_keys, -1)[place])
+                index = torch.tensor(place, device=row.keys.device)
+                among = int(nth(row.layout.position_keys, index))
         else:
             value = value[number].unflatten(-1, (site.layer.heads, -1)).transpose(0, 1)
         position = (number, among)

@@ -1,11 +1,14 @@
-"""The recorder: an observer that sums the attention of one call, and makes its recordings."""
+"""The recorder: an observer that sums the attention of one call, and makes its recordings.
+
+Events are held by reference until the end of a pass or of a few passes, and computed together.
+"""
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,37 +16,39 @@ from torch import Tensor
 
 from heedmap.backends.base import GridShape
 from heedmap.backends.joint import JointFamily
-from heedmap.backends.prompts import Encoding
 from heedmap.backends.skipping import skipping_tools
 from heedmap.backends.tap import RecordingProcessor
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, plural
-from heedmap.io.places import Place, check_places, place_labels
+from heedmap.io.places import check_places, place_labels
 from heedmap.io.word_edits import Mask
-from heedmap.maps.recordings import AVERAGED, Layer, Recording, cells
-from heedmap.mathematics.events import SELF_ATTENTION, AttentionEvent, take
-from heedmap.mathematics.probabilities import index_tensor
-from heedmap.mathematics.rules import Site
-from heedmap.options import Axis, BranchName, GenerateOptions, Share, ShareOf, Tokens
+from heedmap.maps.recordings import AVERAGED, Layer, Recording, Selection, cells
+from heedmap.mathematics.events import SELF_ATTENTION, AttentionEvent, nth, take
+from heedmap.mathematics.probabilities import columns, index_tensor
+from heedmap.options import Axis, BranchName, GenerateOptions, Share
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
-    RunningMean,
-    regrid,
 )
+from heedmap.recording.budget import budget_keys
 from heedmap.recording.calls import Call
 from heedmap.recording.concepts import ConceptKeys, ConceptStreams
-from heedmap.recording.grouping import RecordSums, max_waiting
-from heedmap.recording.places import PlaceQueries, sums_of_queries
+from heedmap.recording.places import PlaceQueries
+from heedmap.recording.records import BranchPasses, LayerRow, Record
 from heedmap.recording.refining import (
     PROPAGATION_LAYERS,
     RefinedMaps,
-    coarsened,
     evenly_chosen,
-    middle_grid,
     propagation_layers,
     propagation_steps,
 )
 from heedmap.text.concepts import checked_concepts
 from heedmap.text.words import TokenKind, TokenTable
+
+MAX_HELD = 2**28
+"""Bytes of the tensors of events that are held by reference."""
+MAX_ON_CPU = 2**22
+"""The same on a CPU, in whose cache they stay."""
+MAX_PASSES = 4
+"""Passes of the model whose events are held."""
 
 
 @dataclass(frozen=True)
@@ -51,126 +56,57 @@ class RecordingSpec:
     """A choice of axes, tokens, branches and so on to record, as `trace` describes them.
 
     Attributes:
+        options: the options of a call.
+        prompts: the texts of the prompt embeddings that the pipeline is called with.
         masks: of each image those of the words among the places.
         weights_read: whether weights that are written in the prompts were read before.
     """
 
-    keep: frozenset[Axis] = frozenset({"layer"})
-    tokens: Tokens = GenerateOptions.tokens
-    branches: frozenset[BranchName] = frozenset({"conditional"})
-    concepts: tuple[str, ...] = ()
-    places: tuple[Place, ...] = ()
-    masks: tuple[Mapping[str, Mask], ...] = ()
-    reads: bool = False
-    share_of: ShareOf = GenerateOptions.share_of
-    budget: bool = GenerateOptions.budget
-    limit: int = GenerateOptions.limit
+    options: GenerateOptions = field(default_factory=GenerateOptions)
     prompts: tuple[str, ...] | None = None
+    masks: tuple[Mapping[str, Mask], ...] = ()
     weights_read: bool = False
 
-    @classmethod
-    def of(cls, options: GenerateOptions, **more: Any) -> "RecordingSpec":
-        """Return the spec of the options of a call, with more of its attributes."""
-        values = {
-            "keep": frozenset(options.keep),
-            "tokens": options.tokens,
-            "branches": frozenset(options.branches),
-            "concepts": checked_concepts(options.concepts),
-            "places": check_places(options.places),
-            "reads": options.reads,
-            "share_of": options.share_of,
-            "budget": options.budget,
-            "limit": options.limit,
-        }
-        return cls(**{**values, **more})
-
-    def places_of(self, image: int) -> list[Place]:
-        """Return the places of an image, with the masks of words."""
-        masks = self.masks[image] if self.masks else {}
-        return [
-            masks[place] if isinstance(place, str) else place for place in self.places
-        ]
-
-
-RecordName = (
-    BranchName
-    | Literal["concepts", "outputs", "places", "reads"]
-    | int
-    | tuple[Literal["places"], int]
-)
-"""The records of a call: one for each branch of a guided run, one for the concepts, and one for the
-similarities of outputs of two or more concepts, where attention is joint; by its number one for
-each reference image, whose positions read the prompt as the image's do; one for the attention of
-places to the image, and one for that to each reference image; one for that of words to it."""
-_OTHER_RECORDS: tuple[RecordName, ...] = ("outputs", "places", "reads")
-
-
-def _is_of_places(name: RecordName) -> bool:
-    return name == "places" or isinstance(name, tuple)
-
-
-@dataclass(eq=False)
-class Record:
-    """The attention, or the similarities, that were recorded so far under one name.
-
-    Attributes:
-        tables: the words of each image.
-        sums: the sums of the probabilities.
-        latent: (h, w) of the image's latent, or of a reference image's.
-        layers: those that are recorded, by name.
-        current: the sums of the maps that are asked for during the run; None without these.
-        block: that of the model's batch which is recorded in this pass; None if none is.
-        is_recorded: whether a pass was recorded since the scheduler was last called.
-        timesteps: that of each step at which the branch ran.
-        passes: the number of passes that were recorded at each step.
-        ran: how often each layer ran in these, by layer and step.
-    """
-
-    tables: Sequence[TokenTable]
-    sums: RecordSums
-    latent: GridShape
-    layers: Mapping[str, Layer]
-    current: RecordSums | None = None
-    block: int | None = None
-    is_recorded: bool = False
-    timesteps: dict[int, float] = field(default_factory=dict)
-    passes: Counter[int] = field(default_factory=Counter)
-    ran: Counter[tuple[str, int]] = field(default_factory=Counter)
+    def __post_init__(self) -> None:
+        options = self.options
+        concepts = checked_concepts(options.concepts)
+        places = check_places(options.places)
+        checked = replace(options, concepts=concepts, places=places)
+        vars(self).update(options=checked)
 
     @property
-    def all_sums(self) -> list[RecordSums]:
-        """All sums that a pass adds to."""
-        return [self.sums] if self.current is None else [self.sums, self.current]
+    def keep(self) -> frozenset[Axis]:
+        """The axes to keep."""
+        axes: Any = self.options.keep
+        return frozenset(axes)
 
-    def incomplete(self, skippable: bool = False) -> dict[str, list[int]]:
-        """Return, by layer, the steps at which it did not run exactly once in each pass.
 
-        Where layers are skippable, a step at which a layer never ran is complete.
-        """
-        result: dict[str, list[int]] = {}
-        for name in self.layers:
-            for step, passes in self.passes.items():
-                ran = self.ran[name, step]
-                if ran != passes and (ran or not skippable):
-                    result.setdefault(name, []).append(step)
-        return result
+RecordName = str | int | tuple[str, int]
+"""The records of a call: "conditional" and "negative"; "concepts", and "outputs" for the
+similarities of outputs of two or more concepts, where attention is joint; by its number that of
+each reference image, whose positions read the prompt as the image's do; "places" for their
+attention to the image, and ("places", number) for that to a reference image; "reads" for the
+attention of words to it, and "text" for that of words to each other; "budget" for the shares of all
+keys."""
+Measure = Callable[[AttentionEvent, int], None]
+"""A function of the event of a layer, and of the row of the first image that reads the prompt."""
 
 
 class Recorder:
     """An observer of one call that sums attention probabilities.
 
     Args:
-        call: the call.
+        call: the call, whose first pass has begun.
         spec: the axes, tokens, branches and concepts to record.
         layers: the layers that attend to the text, by dotted path.
         self_layers: the self-attention layers.
-        map_tokens: for some images the tokens of `current_maps`.
 
     Attributes:
         skipping: the tools that may skip layers at some steps.
         propagating: the layers along which maps are propagated, with their grids: self-attention
             layers, or joint ones, by the part of their softmax that the image's keys have.
         records: by name.
+        rows: by branch the row of the first image that is recorded in the pass that runs.
     """
 
     def __init__(
@@ -179,94 +115,166 @@ class Recorder:
         spec: RecordingSpec,
         layers: Mapping[str, Any],
         self_layers: Mapping[str, Any],
-        map_tokens: Mapping[int, Sequence[int]] | None = None,
     ) -> None:
-        family = call.family
         self.call = call
         self._spec = spec
-        self._of_text = family.is_joint and spec.share_of == "text"
-        self.skipping = skipping_tools(family.model, layers)
+        self.skipping = skipping_tools(call.family.model, layers)
         self.propagating = _propagating(call, self_layers)
-        self._place_layers = call.layers
-        if not family.is_joint:
-            self._place_layers = call.described(self_layers)
-        self._places: PlaceQueries | None = None
-        if spec.places:
-            h, w = call.latent
-            side = family.cell_side
-            places = list(map(spec.places_of, range(call.images)))
-            self._places = PlaceQueries(places, (w * side, h * side))
-        tables = _tables(call, spec)
-        grid = next(map(coarsened, self.propagating.values()), None)
-        self.records: dict[RecordName, Record] = {
-            name: self._record(name, tables[name], grid) for name in tables
-        }
-        map_tokens = {n: tokens for n, tokens in (map_tokens or {}).items() if tokens}
-        if map_tokens and "conditional" in self.records:
-            # Where no layer propagates maps, plain ones are asked for, on such a grid.
-            grids = call.grids.values()
-            grid = grid or middle_grid(grids) or max(grids)
-            current = RecordSums(map_tokens, None, RefinedMaps(grid), self._of_text)
-            self.records["conditional"].current = current
-        # By image the attention (K, K) of its tokens to each other.
-        self._text: defaultdict[int, RunningMean] = defaultdict(RunningMean)
-        # Layers of the pass that ran, each with whether it attends to the text.
-        self._waiting: list[tuple[AttentionEvent, bool]] = []
-        self._bytes = 0  # of these
-        self._streams: ConceptStreams | None = None
+        self.records: dict[RecordName, Record] = {}
+        self._passes: dict[BranchName, BranchPasses] = {}
+        # With the layers whose events each is a function of.
+        self._measures: list[tuple[Collection[str], Measure]] = []
         self._concept_keys: ConceptKeys | None = None
-        if "concepts" in tables:
-            self._read_concepts(layers)
+        self._streams: ConceptStreams | None = None
+        self._device = "cpu"
+        self._bytes = 0  # of the layers that are held
+        self._passes_held = 0
+        self._passes_of_step = 1
+        self._is_full = False
+        self.rows: Mapping[BranchName, int] = {}
+        self._add_text()
+        if spec.options.places:
+            self._add_places(self_layers)
+        if spec.options.concepts:
+            self._add_concepts(layers)
 
-    def _record(
+    def _add(
         self,
         name: RecordName,
         tables: Sequence[TokenTable],
-        grid: GridShape | None,
-    ) -> Record:
+        *,
+        share_of: Share | None = None,
+        branch: BranchName = "conditional",
+        layers: Mapping[str, Layer] | None = None,
+        reference: int | None = None,
+        is_text: bool = False,
+        is_propagated: bool = False,
+        is_map: bool = True,
+    ) -> None:
+        """Add a record; one that `is_map` has a value for each position of the layers' grids."""
+        call = self.call
         kinds: list[TokenKind] = ["start", "text", "end"]
-        if self._spec.tokens == "all":
+        if self._spec.options.tokens == "all":
             kinds.extend(("image", "pad"))
-        positions = {n: table.positions(*kinds) for n, table in enumerate(tables)}
+        latent = call.latent
+        layers = layers or call.layers
+        grid = None if is_map else (1, 1)
+        if reference is not None:
+            grid = call.references[reference]
+            side = call.family.latent_multiple
+            latent = (side * grid[0], side * grid[1])
+        if grid is not None:
+            layers = {n: replace(layer, grid=grid) for n, layer in layers.items()}
         keep = set(self._spec.keep)
-        if self.skipping:  # they are averaged when it is known at which steps each ran
+        if self.skipping:  # layers have means over other steps
             keep.add("layer")
-        refined = None if grid is None else RefinedMaps(grid)
         if name == "outputs":  # an output has all heads
             keep.discard("head")
-        if name in _OTHER_RECORDS:
-            refined = None
-        latent = self.call.latent
-        layers = self.call.layers
-        reference = name
-        if _is_of_places(name):
-            layers = self._place_layers
-        if isinstance(name, tuple):
-            reference = name[1]
-        if isinstance(reference, int):
-            grid = self.call.references[reference]
-            layers = {one: replace(layers[one], grid=grid) for one in layers}
-            side = self.call.family.latent_multiple
-            latent = (side * grid[0], side * grid[1])
-            refined = None
+        if name == "text":
+            keep.clear()
         # On the latent's grid layers would be resized twice.
-        w, h = cells(latent)
-        means = AttentionAccumulator(frozenset(keep), (h, w))
-        sums = RecordSums(positions, means, refined, self._of_text)
-        return Record(tables, sums, latent, layers)
+        w, h = cells(latent) if is_map else (1, 1)
+        refined = None
+        if is_propagated and self.propagating:
+            refined = RefinedMaps(next(iter(self.propagating.values())))
+        self.records[name] = Record(
+            tables=tables,
+            tokens=[table.positions(*kinds) for table in tables],
+            layers=layers,
+            latent=latent,
+            means=AttentionAccumulator(frozenset(keep), (h, w)),
+            passes=self._passes.setdefault(branch, BranchPasses()),
+            branch=branch,
+            share_of=share_of,
+            is_text=is_text,
+            reference=reference,
+            of_text=share_of == "text",
+            refined=refined,
+        )
 
-    def _read_concepts(self, layers: Mapping[str, Any]) -> None:
-        family = self.call.family
-        encoding = self.call.encoding
+    def _add_text(self) -> None:
+        """Add the records of what is read in the prompts, of what these read, and of all keys."""
+        call = self.call
+        options = self._spec.options
+        encoding = call.encoding
         assert encoding is not None
+        prompts = encoding.conditional.tables
+        share_of = options.share_of if call.family.is_joint else None
+        add = partial(self._add, share_of=share_of, is_text=True)
+        if "conditional" in options.branches:
+            add("conditional", prompts, is_propagated=True)
+            for number in self._references:
+                add(number, prompts, reference=number)
+        if "negative" in options.branches:
+            if encoding.negative is None:
+                raise TraceError(
+                    "the negative branch was asked for, but this call has none (guidance is off, "
+                    f"or embedded in the model): pass {call.family.negative_guidance} above "
+                    f"{call.family.guidance_off:g}, or leave it out"
+                )
+            tables = encoding.negative.tables
+            add("negative", tables, branch="negative", is_propagated=True)
+        if options.reads:
+            if call.layout.keys is not None:
+                raise ArgumentError(
+                    f"the words of {type(call.family.pipe).__name__} attend apart from the image "
+                    "and do not read it: leave reads out"
+                )
+            self._add("reads", prompts, share_of="reads")
+            self._add("text", prompts, share_of="reads", is_map=False)
+            self._measures.append((call.layers, self._reads))
+        if options.budget:
+            keys = [budget_keys(table, call) for table in prompts]
+            self._add("budget", keys, is_map=False)
+            self._measures.append((call.layers, self._budget))
+
+    @property
+    def _references(self) -> range:
+        """The numbers of the reference images that have maps."""
+        call = self.call
+        return range(len(call.references) if call.family.maps_references else 0)
+
+    def _add_places(self, self_layers: Mapping[str, Any]) -> None:
+        call = self.call
+        places = self._spec.options.places
+        layers = call.layers
+        if not call.family.is_joint:
+            layers = call.described(self_layers)
+        labels = place_labels(places)
+        tables = [TokenTable.of_texts(labels, " · ")] * call.images
+        add = partial(self._add, tables=tables, share_of="places", layers=layers)
+        add("places")
+        for number in self._references:
+            add(("places", number), reference=number)
+        masks = self._spec.masks or [{}] * call.images
+        of_images = [[words.get(one, one) for one in places] for words in masks]
+        h, w = call.latent
+        side = call.family.cell_side
+        queries = PlaceQueries(of_images, (w * side, h * side))
+        self._measures.append((layers, partial(self._read_by_places, queries)))
+
+    def _add_concepts(self, layers: Mapping[str, Any]) -> None:
+        call = self.call
+        family = call.family
+        encoding = call.encoding
+        assert encoding is not None
+        concepts = self._spec.options.concepts
+        tables = [TokenTable.of_texts(concepts)] * call.images
+        share_of = self._spec.options.share_of if family.is_joint else None
+        self._add("concepts", tables, share_of=share_of, is_propagated=True)
         if not isinstance(family, JointFamily):
-            self._concept_keys = ConceptKeys(layers, encoding, family.project_text)
+            keys = ConceptKeys(layers, encoding, family.project_text)
+            self._concept_keys = keys
+            attend = partial(self._attend_to_concepts, keys)
+            self._measures.append((call.layers, attend))
             return
         if self.skipping:
             raise TraceError(
                 f"{' and '.join(self.skipping)} may skip layers, and concepts need each block "
                 "to run once more: switch it off, or leave concepts out"
             )
+        if len(concepts) > 1:
+            self._add("outputs", tables)
         self._streams = ConceptStreams(family, encoding.concepts)
 
     @property
@@ -274,25 +282,22 @@ class Recorder:
         """The number of bytes that it keeps when the call is over."""
         size = 0
         for record in self.records.values():
-            sums = record.sums.sums
-            assert sums is not None
-            by_layer = "layer" in sums.keep
-            of_layer: list[int] = []
+            keep = record.means.keep
+            of_layers: list[int] = []
             for layer in record.layers.values():
-                grid = layer.grid if by_layer else sums.mean_grid
-                heads = layer.heads if "head" in sums.keep else 1
-                of_layer.append(math.prod(grid) * heads)
-            steps = self.call.schedule.count if "step" in sums.keep else 1
-            tokens = sum(map(len, record.sums.tokens.values()))
-            layers = sum(of_layer) if by_layer else max(of_layer)
+                grid = layer.grid if "layer" in keep else record.means.mean_grid
+                heads = layer.heads if "head" in keep else 1
+                of_layers.append(math.prod(grid) * heads)
+            steps = self.call.schedule.count if "step" in keep else 1
+            tokens = sum(map(len, record.tokens))
+            layers = sum(of_layers) if "layer" in keep else max(of_layers)
             size += 4 * layers * steps * tokens
         return size
 
     @property
     def is_recording(self) -> bool:
         """True if this pass is recorded in the rows of the prompt."""
-        record = self.records.get("conditional")
-        return record is not None and record.block is not None
+        return "conditional" in self.rows
 
     # --- pass by pass ---
 
@@ -305,242 +310,277 @@ class Recorder:
             TraceError: if the model ran before in this step, and that is not known of the pipeline.
         """
         call = self.call
-        if "reads" in self.records and call.layout.keys is not None:
-            raise ArgumentError(
-                f"the words of {type(call.family.pipe).__name__} attend apart from the image and "
-                "do not read it: leave reads out"
-            )
         step = call.moment.step
         repeats = repeats or call.family.has_quirk("repeats_passes")
         passes = call.schedule.steps.count(step)
+        if passes != self._passes_of_step:
+            self._compute()
+        self._passes_of_step = passes
         if self._streams is not None:
             self._streams.begin()
-        for name, record in self.records.items():
-            for sums in record.all_sums:
-                sums.begin_pass(passes)
-            branch = "negative" if name == "negative" else "conditional"
-            record.block = next(iter(call.blocks.get(branch, ())), None)
-            if record.block is None:
+        rows: dict[BranchName, int] = {}
+        for branch, known in self._passes.items():
+            blocks = call.blocks.get(branch)
+            if not blocks:
                 continue
-            if record.is_recorded and not repeats:
+            is_first = known.last != call.done
+            if is_first:
+                rows[branch] = blocks[0] * call.images
+                known.last = call.done
+                known.timesteps.setdefault(step, call.schedule.timesteps[call.done])
+                known.counts[step] += 1
+            elif not repeats:
                 raise TraceError(
                     f"{type(call.family.pipe).__name__} ran its model twice on this prompt before "
                     "the scheduler went on, and heedmap cannot tell which of the two draws the "
                     "image: expected one pass a step (another pipeline on the same model? an "
                     "optimisation of the latents?)"
                 )
-            if record.is_recorded:
-                record.block = None
-                continue
-            record.is_recorded = True
-            record.timesteps.setdefault(step, call.schedule.timesteps[call.done])
-            record.passes[step] += 1
+        self.rows = rows
 
     def __call__(self, event: AttentionEvent) -> None:
         """Add the attention of a layer that attends to the text, in all rows."""
-        if self._streams is not None and self.records["concepts"].block is not None:
-            self._streams.keep(event)
-        self._wait(event, True)
+        if self._streams is not None:
+            self._streams.event = event
+        if not self.rows:
+            return
+        edited = event.edited
+        if edited:  # they hold whole rows of probabilities
+            self._measure(event)
+            event = replace(event, edited={})
+        for record in self.records.values():
+            first = self.rows.get(record.branch)
+            if first is None or not record.is_text:
+                continue
+            part = event
+            if record.reference is not None:
+                grid = record.layers[event.layer].grid
+                part = event.of_reference(record.reference, grid)
+            for image, held in enumerate(record.held):
+                number = first + image
+                p = None
+                if number in edited and part is event:
+                    p = record.edited(edited[number], image)
+                row = LayerRow(part.site, self._passes_held, part, number, p)
+                held.append(row)
+        if not edited:
+            self._measure(event)
+        self._propagate(event)
+        self._count(event.query, event.nbytes)
 
-    def _wait(self, event: AttentionEvent, reads_text: bool) -> None:
-        """Keep a layer until the pass ends: between two layers, code is slower than in a loop."""
-        self._waiting.append((event, reads_text))
-        self._bytes += event.nbytes
-        if event.edited or self._bytes > max_waiting(event.query.device.type):
-            self._add_waiting()
+    def observe_image(self, event: AttentionEvent) -> None:
+        """Propagate maps, and add the attention of places, in a self-attention layer."""
+        if self.rows:
+            self._measure(event)
+            self._propagate(event)
+
+    def _measure(self, event: AttentionEvent) -> None:
+        """Measure what is not computed with other layers."""
+        first = self.rows.get("conditional")
+        if first is None:
+            return
+        for layers, measure in self._measures:
+            if event.layer in layers:
+                with torch.no_grad():
+                    measure(event, first)
+
+    def _count(self, x: Tensor, size: int) -> None:
+        """Add to the bytes that are held; compute the layers if they are too many."""
+        self._device = x.device.type
+        self._bytes += size
+        if self._bytes > self._most_held():
+            self._compute()
+            self._is_full = True
+
+    def _most_held(self) -> int:
+        """Return the largest number of bytes that may be held."""
+        return MAX_ON_CPU if self._device == "cpu" else MAX_HELD
+
+    def end_pass(self) -> None:
+        """End a pass; compute the layers that are held, if those of the next may be too many."""
+        if not self.rows:
+            return
+        self._passes_held += 1
+        with_next = self._bytes * (1 + 1 / self._passes_held)
+        is_next_too_large = with_next > self._most_held()
+        if self._is_full or is_next_too_large or self._passes_held == MAX_PASSES:
+            self._compute()
 
     @torch.no_grad()
-    def _add_waiting(self) -> None:
-        """Add the layers that wait, in running order."""
-        waiting = self._waiting
-        self._waiting = []
+    def _compute(self) -> None:
+        """Compute the layers that are held, in running order."""
         self._bytes = 0
-        for event, reads_text in waiting:
-            if reads_text:
-                self._add_layer(event)
-            if event.layer in self.propagating:
-                self._propagate(event)
-            self._add_places(event)
+        self._passes_held = 0
+        self._is_full = False
+        with torch.autocast(self._device, enabled=False):  # it would use half precision
+            for record in self.records.values():
+                record.compute(self._passes_of_step)
 
-    def _add_layer(self, event: AttentionEvent) -> None:
-        for name, record in self.records.items():
-            if (
-                record.block is None
-                or name in _OTHER_RECORDS
-                or isinstance(name, tuple)
-            ):
+    def _propagate(self, event: AttentionEvent) -> None:
+        """Propagate maps along a layer of the image's attention to itself.
+
+        Tokens may be merged, or another image's keys may stand beside the image's own
+        (StyleAligned): then positions are unknown, and the call has no refined maps.
+        """
+        name = event.layer
+        site = event.site
+        if name not in self.propagating:
+            return
+        if site.step not in propagation_steps(site.steps):
+            return
+        grid = self.propagating[name]
+        is_known = name in self.call.grids
+        if not is_known:
+            is_known = event.mask is None and _is_whole(event, grid)
+        for record in self.records.values():
+            if not is_known:
+                record.refined = None
+            first = self.rows.get(record.branch)
+            if record.refined is None or first is None:
                 continue
-            first = record.block * self.call.images
-            if name != "concepts":
-                record.ran[event.layer, event.site.step] += 1
-                part = event
-                if isinstance(name, int):
-                    part = event.of_reference(name, record.layers[event.layer].grid)
-                for sums in record.all_sums:
-                    for image in sums.tokens:
-                        sums.add(image, part, first + image)
-            elif self._concept_keys is not None:
-                p = self._concept_keys.probabilities(event, first)
-                self._add_parts(record, event.site, p)
-        self._add_reads(event)
+            # Guidance that perturbs attention may compute fewer rows.
+            count = max(0, len(event.query) - first)
+            for image, held in enumerate(record.held[:count]):
+                row = LayerRow(
+                    site,
+                    self._passes_held,
+                    event,
+                    first + image,
+                    is_propagated=True,
+                )
+                held.append(row)
+        if name not in self.call.grids:
+            self._count(event.query, event.nbytes)
 
-    def _add_reads(self, event: AttentionEvent) -> None:
-        """Add the attention of the tokens of each image's text to the image, and to each other."""
-        record = self.records.get("reads")
-        if record is None or record.block is None:
-            return
-        first = record.block * self.call.images
-        passes = record.sums.passes
-        of_image: list[Tensor] = []
-        for image, tokens in record.sums.tokens.items():
-            row = event.of_text().row(first + image, values=False)
-            queries = index_tensor(tuple(tokens), row.query.device)
-            identity = torch.eye(len(tokens), device=queries.device)
-            p = sums_of_queries(row, queries, identity)
+    # --- what is measured in a layer that runs ---
+
+    def _put(
+        self,
+        name: RecordName,
+        image: int,
+        event: AttentionEvent,
+        p: Tensor,
+    ) -> None:
+        """Put an image's probabilities (H, Q, K) in a layer to those of other layers."""
+        record = self.records[name]
+        if "head" not in record.means.keep:
+            p = p.mean(dim=0, keepdim=True)
+        grid = record.layers[event.layer].grid
+        site = replace(event.site, grid=grid)
+        record.held[image].append(LayerRow(site, self._passes_held, None, 0, p))
+        self._count(p, p.nbytes)
+
+    def _reads(self, event: AttentionEvent, first: int) -> None:
+        """Add the attention of the tokens of the text to the image, and to each other."""
+        for image, tokens in enumerate(self.records["reads"].tokens):
+            row = first + image
+            layout = event.layout.row(row)
+            queries = nth(layout.tokens, index_tensor(tokens, event.query.device))
+            p = event.probabilities(row, queries, slice(None))
+            self._put("reads", image, event, take(p, layout.position_keys, -1).mT)
+            text = take(p, layout.tokens, -1)
+            self._put("text", image, event, columns(text, tokens))
+
+    def _budget(self, event: AttentionEvent, first: int) -> None:
+        """Add the mean shares of all keys, and the mean entropy."""
+        for image in range(self.call.images):
+            shares = event.row(first + image, values=False).key_shares()
+            self._put("budget", image, event, shares[:, None])
+
+    def _attend_to_concepts(
+        self,
+        keys: ConceptKeys,
+        event: AttentionEvent,
+        first: int,
+    ) -> None:
+        """Add the attention to the concepts."""
+        for image, p in enumerate(keys.probabilities(event, first)):
+            self._put("concepts", image, event, p)
+
+    def _read_by_places(
+        self,
+        places: PlaceQueries,
+        event: AttentionEvent,
+        first: int,
+    ) -> None:
+        """Add the attention of places to the image, and to reference images."""
+        grid = self.records["places"].layers[event.layer].grid
+        rows, _, queries, _ = event.query.shape
+        has_rows = rows >= first + self.call.images
+        is_whole = has_rows and _is_whole(event, grid)
+        if event.layout is SELF_ATTENTION and not is_whole:
+            raise TraceError(
+                f"{event.layer} attends from {queries} to {event.key.shape[2]} positions in {rows} "
+                f"rows of the batch, and its grid is {grid[0]}×{grid[1]}: expected all positions "
+                "of each image; leave places out, or remove what merges tokens or shares "
+                "self-attention"
+            )
+        for image in range(self.call.images):
+            p = places.probabilities(event, image, first + image, grid)
             layout = event.layout.row(first + image)
-            of_image.append(take(p, layout.position_keys))
-            of_text = take(take(p, layout.tokens), queries).mean(dim=0).mT
-            self._text[image].merge(of_text / passes, 1 / passes)
-        self._add_parts(record, event.site, of_image)
-
-    def _add_places(self, event: AttentionEvent) -> None:
-        """Add the attention of the places of each image in a layer of the image's attention."""
-        places = self._places
-        layer = self._place_layers.get(event.layer)
-        if places is None or layer is None or self.records["places"].block is None:
-            return
-        images = range(self.call.images)
-        first = self.records["places"].block * len(images)
-        _check_positions(event, layer.grid, first + len(images))
-        parts = [
-            places.probabilities(event, image, first + image, layer.grid)
-            for image in images
-        ]
-        for name in filter(_is_of_places, self.records):
-            record = self.records[name]
-            of_keys: list[Tensor] = []
-            for row, p in enumerate(parts, first):
-                layout = event.layout.row(row)
-                keys = layout.position_keys
-                if isinstance(name, tuple):
-                    keys = layout.references[name[1]]
-                of_keys.append(take(p, keys))
-            site = replace(event.site, grid=record.layers[event.layer].grid)
-            self._add_parts(record, site, of_keys)
+            self._put("places", image, event, take(p, layout.position_keys))
+            for number in self._references:
+                of_reference = take(p, layout.references[number])
+                self._put(("places", number), image, event, of_reference)
 
     def record_concepts(
         self,
-        name: str,
         block: Any,
         arguments: Mapping[str, Any],
         processor: RecordingProcessor,
     ) -> None:
-        """Add the attention to the concepts in a joint block that has just run, by its layer."""
+        """Add the attention to the concepts in a joint block that has just run."""
         call = self.call
-        record = self.records["concepts"]
-        if self._streams is None or record.block is None:
+        first = self.rows.get("conditional")
+        if self._streams is None or first is None:
             return
-        self._add_waiting()
-        p, similarities = self._streams.run(
+        parts = self._streams.run(
             block,
             arguments,
             processor,
-            grids=[call.grids[name], *call.references],
-            first=record.block * call.images,
-            of_text=self._of_text,
+            grids=[call.grids[processor.name], *call.references],
+            first=first,
+            of_text=self.records["concepts"].of_text,
         )
-        self._add_parts(record, processor.site, p)
-        if similarities:
-            self._add_parts(self.records["outputs"], processor.site, similarities)
+        for name, image, p in parts:
+            self._put(name, image, self._streams.event, p)
 
-    def _add_parts(self, record: Record, site: Site, parts: Sequence[Tensor]) -> None:
-        """Add the probabilities of each image in a layer to a record."""
-        record.ran[site.layer, site.step] += 1
-        for image, p in enumerate(parts):
-            record.sums.add_probabilities(image, site, p)
+    def current_maps(self, image: int) -> dict[int, np.ndarray]:
+        """Return by token the maps (2, h, w) of an image so far: refined, and plain.
 
-    def observe_image(self, event: AttentionEvent) -> None:
-        """Propagate maps, and add the attention of places, in a self-attention layer."""
-        if event.layer in self.propagating or self._places is not None:
-            self._wait(event, False)
-
-    def _propagate(self, event: AttentionEvent) -> None:
-        """Propagate the maps so far along a layer of the image's attention to itself."""
-        name = event.layer
-        if event.site.step not in propagation_steps(event.site.steps):
-            return
-        grid = self.propagating[name]
-        rows, _, queries, _ = event.query.shape
-        is_known = event.layout.joint and name in self.call.grids
-        if not is_known:
-            # Tokens may be merged, or another image's keys may stand beside the image's own
-            # (StyleAligned): then positions are unknown, and the call has no refined maps.
-            is_known = queries == math.prod(grid) == event.key.shape[2]
-            is_known = is_known and event.mask is None
-        if not is_known:
-            for record in self.records.values():
-                record.sums.refined = None
-            return
-        for record in self.records.values():
-            if record.block is None:
-                continue
-            first = record.block * self.call.images
-            for sums in record.all_sums:
-                for image in sums.tokens:
-                    if first + image < rows:
-                        sums.propagate(image, event, first + image, grid)
-
-    def end_pass(self) -> None:
-        """End a pass."""
-        self._add_waiting()
-        for record in self.records.values():
-            for sums in record.all_sums:
-                sums.end_pass()
-
-    def end_step(self) -> None:
-        """Begin to record again: the scheduler was called."""
-        for record in self.records.values():
-            record.is_recorded = False
-
-    def current_maps(self) -> dict[int, dict[int, np.ndarray]]:
-        """Return by image and token, of `map_tokens`, the maps so far (2, h, w).
-
-        They are refined and plain; both are plain before maps are propagated.
+        Both are plain before maps are propagated.
         """
-        record = self.records.get("conditional")
-        current = None if record is None else record.current
-        if current is None or current.refined is None:
-            return {}
-        current.compute()
-        maps: dict[int, dict[int, np.ndarray]] = {}
-        for image, tokens in current.tokens.items():
-            planes = np.moveaxis(current.refined.current(image), -1, 0)
-            maps[image] = dict(zip(tokens, planes, strict=True))
-        return maps
+        self._compute()
+        record = self.records["conditional"]
+        tokens = record.tokens[image]
+        if record.refined is not None:
+            planes = np.moveaxis(record.refined.current(image), -1, 0)
+            return dict(zip(tokens, planes, strict=True))
+        plain = Selection(self.recording("conditional", image))
+        return {token: np.stack([plain.mean_of([token])] * 2) for token in tokens}
 
     # --- the result ---
 
     def end(self) -> None:
         """End the call, and release the text states."""
         self.call.end()
-        for record in self.records.values():
-            for sums in record.all_sums:
-                sums.compute()
+        self._compute()
         keys = self._concept_keys
         self._concept_keys = self._streams = None
+        self._measures = []
         self.call.check_timesteps()
         if keys is not None:
             keys.check()
 
     def check(self, name: RecordName) -> None:
         """Raise a TraceError unless every layer was recorded at every step that ran."""
+        self._compute()
         record = self.records[name]
-        layers = record.layers
         odd = record.incomplete(bool(self.skipping))
         if odd:
             layer, steps = next(iter(odd.items()))
             raise TraceError(
-                f"{plural(len(odd), 'layer')} of {len(layers)} did not run exactly once in "
+                f"{plural(len(odd), 'layer')} of {len(record.layers)} did not run exactly once in "
                 f"each pass of the model: {layer} at step {', '.join(map(str, steps))}; the maps "
                 "would be wrong. A cache or a tool that skips or replaces attention is in use: "
                 "switch it off"
@@ -553,20 +593,20 @@ class Recorder:
             record = self.records.get(name)
             if record is None or not record.ran:
                 continue
+            ran = record.passes.counts
             # Guidance may be off at some steps, and then the negative branch does not run.
-            if name == "conditional" and steps - record.passes.keys():
+            if name == "conditional" and steps - ran.keys():
                 yield (
-                    f"the model read the prompt at {len(record.passes)} of {len(steps)} steps: the "
-                    "maps are means over these"
+                    f"the model read the prompt at {len(ran)} of {len(steps)} steps: the maps are "
+                    "means over these"
                 )
             skipped = record.incomplete() if self.skipping else {}
             if skipped:
                 count = len({*chain(*skipped.values())})
                 yield (
                     f"{' and '.join(self.skipping)} skipped {len(skipped)} of "
-                    f"{len(record.layers)} "
-                    f"layers of the {name} branch at {count} of {len(record.passes)} steps: the "
-                    "map of each layer is its mean over the steps at which it ran"
+                    f"{len(record.layers)} layers of the {name} branch at {count} of {len(ran)} "
+                    "steps: the map of each layer is its mean over the steps at which it ran"
                 )
 
     def recording(self, name: RecordName, image: int) -> Recording:
@@ -576,52 +616,35 @@ class Recorder:
             NothingRecordedError: if the branch, or none of its layers, ran.
             TraceError: if its attention holds NaN or Inf, or layers are missing.
         """
-        call = self.call
-        record = self.records[name]
         self.check(name)
+        record = self.records[name]
         if not record.ran:
             why = "guidance was off throughout"
-            if record.timesteps:
+            if record.passes.counts:
                 why = f"{' and '.join(self.skipping)} skipped all of its layers: switch it off"
             raise NothingRecordedError(
                 f"nothing of the {name} branch was recorded: {why}"
             )
-        record.sums.compute()
         layers, arrays = self._means(record, image)
-        refined = record.sums.refined
         h, w = record.latent
-        side = call.family.cell_side
+        side = self.call.family.cell_side
         similar = self.records.get("outputs") if name == "concepts" else None
         outputs: tuple[np.ndarray, ...] = ()
         if similar is not None and similar.ran:
             outputs = self.recording("outputs", image).arrays
-        share_of: Share | None = self._spec.share_of if call.family.is_joint else None
-        if _is_of_places(name):
-            share_of = "places"
-        elif name == "reads":
-            share_of = "reads"
+        refined = record.refined
         return Recording(
             layers=layers,
             arrays=tuple(arrays),
-            keep=self._spec.keep,
-            timesteps=tuple(record.timesteps.values()),
-            positions=tuple(record.sums.tokens[image]),
+            keep=record.means.keep,
+            timesteps=tuple(record.passes.timesteps.values()),
+            positions=tuple(record.tokens[image]),
             table=record.tables[image],
             latent=record.latent,
             size=(w * side, h * side),
             refined=None if refined is None else refined.value(image),
-            share_of=share_of,
+            share_of=record.share_of,
             outputs=outputs,
-        )
-
-    def text_recording(self, image: int) -> Recording:
-        """Return the attention of an image's tokens to each other, as `TextAttention` has it."""
-        values = self._text[image].value().cpu().numpy()
-        return replace(
-            self.recording("reads", image),
-            layers=(Layer(AVERAGED, 1, (1, len(values))),),
-            arrays=(values[None, None],),
-            keep=frozenset(),
         )
 
     def _means(
@@ -630,79 +653,28 @@ class Recorder:
         image: int,
     ) -> tuple[tuple[Layer, ...], list[np.ndarray]]:
         """Return the layers of an image's recording, and their means as arrays."""
-        keep = self._spec.keep
-        sums = record.sums.sums
-        assert sums is not None
-        steps = tuple(record.timesteps) if "step" in keep else (0,)
+        sums = record.means
+        steps = tuple(record.passes.timesteps) if "step" in sums.keep else (0,)
+        heads = max(layer.heads for layer in record.layers.values())
+        layers = (Layer(AVERAGED, heads, sums.mean_grid),)
         names = [""]
         if "layer" in sums.keep:
-            ran = {layer for layer, _ in record.ran}
-            names = [layer for layer in record.layers if layer in ran]
-        tensors: list[Tensor] = []
-        for layer in names:
-            means = sums.mean(image, layer, steps)
-            if layer and "layer" not in keep:
-                grid = record.layers[layer].grid
-                flat = regrid(means.flatten(0, 1), grid, sums.mean_grid)
-                means = flat.unflatten(0, means.shape[:2])
-            tensors.append(means)
-        arrays = copied(tensors)
-        for layer, array in zip(names, arrays, strict=True):
+            ran = {name for name, _ in record.ran}
+            names = [name for name in record.layers if name in ran]
+            layers = tuple(record.layers[name] for name in names)
+        arrays = _copied([sums.mean(image, name, steps) for name in names])
+        for layer, array in zip(layers, arrays, strict=True):
             if not np.isfinite(array).all():
                 raise TraceError(
-                    f"the attention of {layer or 'the model'} holds NaN or Inf, probably because "
-                    "the latents do: load the model with dtype 'float32' if it overflows"
+                    f"the attention of {layer.name} holds NaN or Inf, probably because the latents "
+                    "do: load the model with dtype 'float32' if it overflows"
                 )
-        if "layer" in keep:
-            return tuple(record.layers[name] for name in names), arrays
-        mean = np.mean(arrays, axis=0) if len(arrays) > 1 else arrays[0]
-        heads = max(layer.heads for layer in record.layers.values())
-        return (Layer(AVERAGED, heads, sums.mean_grid),), [mean]
+        return layers, arrays
 
 
-def _tables(call: Call, spec: RecordingSpec) -> dict[RecordName, Sequence[TokenTable]]:
-    """Return the words of each image by the records that are made of a call."""
-    encoding = call.encoding
-    assert isinstance(encoding, Encoding)
-    tables: dict[RecordName, Sequence[TokenTable]] = {}
-    if "conditional" in spec.branches:
-        tables["conditional"] = encoding.conditional.tables
-        if spec.reads:
-            tables["reads"] = encoding.conditional.tables
-        if call.family.maps_references:
-            for number in range(len(call.references)):
-                tables[number] = encoding.conditional.tables
-    if "negative" in spec.branches:
-        if encoding.negative is None:
-            raise TraceError(
-                "the negative branch was asked for, but this call has none (guidance is off, "
-                f"or embedded in the model): pass {call.family.negative_guidance} above "
-                f"{call.family.guidance_off:g}, or leave it out"
-            )
-        tables["negative"] = encoding.negative.tables
-    if spec.places:
-        labels = place_labels(spec.places)
-        tables["places"] = [TokenTable.of_texts(labels, " · ")] * call.images
-        if call.family.maps_references:
-            for number in range(len(call.references)):
-                tables["places", number] = tables["places"]
-    if encoding.concepts:
-        tables["concepts"] = [TokenTable.of_texts(spec.concepts)] * call.images
-        if call.family.is_joint and len(spec.concepts) > 1:
-            tables["outputs"] = tables["concepts"]
-    return tables
-
-
-def _check_positions(event: AttentionEvent, grid: GridShape, rows: int) -> None:
-    """Raise a TraceError unless a layer attends from all of the image to all of it."""
-    count, _, queries, _ = event.query.shape
-    is_whole = queries == event.key.shape[2] == math.prod(grid)
-    if event.layout is SELF_ATTENTION and not (is_whole and count >= rows):
-        raise TraceError(
-            f"{event.layer} attends from {queries} to {event.key.shape[2]} positions in {count} "
-            f"rows of the batch, and its grid is {grid[0]}×{grid[1]}: expected all positions of "
-            "each image; leave places out, or remove what merges tokens or shares self-attention"
-        )
+def _is_whole(event: AttentionEvent, grid: GridShape) -> bool:
+    """Return whether self-attention is from all positions of a grid to all of them."""
+    return event.query.shape[2] == event.key.shape[2] == math.prod(grid)
 
 
 def _propagating(call: Call, self_layers: Collection[str]) -> dict[str, GridShape]:
@@ -715,7 +687,7 @@ def _propagating(call: Call, self_layers: Collection[str]) -> dict[str, GridShap
     return {name: grids[name] for name in propagation_layers(grids, call.grids)}
 
 
-def copied(tensors: Sequence[Tensor]) -> list[np.ndarray]:
+def _copied(tensors: Sequence[Tensor]) -> list[np.ndarray]:
     """Return tensors as arrays of the host, by one copy from their device."""
     flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu().numpy()
     ends = np.cumsum([tensor.numel() for tensor in tensors])[:-1]

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 from heedmap.backends.base import GridShape
 from heedmap.mathematics.events import RowAttention, take
 from heedmap.mathematics.probabilities import (
-    matrix,
+    constant,
     propagate,
 )
 from heedmap.mathematics.rules import steps_within
@@ -36,26 +36,23 @@ Masks of all steps of the part and of 3 have an intersection over union of 0.999
 """
 
 
-def middle_grid(grids: Iterable[GridShape]) -> GridShape | None:
-    """Return the grid (h, w), of these, on which maps are propagated; None if all are too fine."""
-    least, most = PROPAGATION_CELLS
-    coarse = sorted({grid for grid in grids if min(grid) <= most}, key=sorted)
-    return next(
-        (grid for grid in coarse if min(grid) >= least), coarse[-1] if coarse else None
-    )
-
-
 def propagation_layers(
-    self_attention: Mapping[str, GridShape], cross_attention: Mapping[str, GridShape]
+    self_attention: Mapping[str, GridShape],
+    cross_attention: Mapping[str, GridShape],
 ) -> tuple[str, ...]:
     """Return the self-attention layers, of these, along which maps are propagated.
 
-    There are none where the cross-attention layers are finer, as in a model with self-attention in
-    its middle alone: coarser maps would be no truer.
+    There are none where all are too fine, or where the cross-attention layers are finer, as in a
+    model with self-attention in its middle alone: coarser maps would be no truer.
     """
-    best = middle_grid(self_attention.values())
-    finest = max(map(min, cross_attention.values()), default=0)
-    if best is None or min(best) < min(PROPAGATION_CELLS[0], finest):
+    least, most = PROPAGATION_CELLS
+    grids = {grid for grid in self_attention.values() if min(grid) <= most}
+    if not grids:
+        return ()
+    coarse = sorted(grids, key=sorted)
+    best = next((grid for grid in coarse if min(grid) >= least), coarse[-1])
+    finest = max(map(min, cross_attention.values()))
+    if min(best) < min(least, finest):
         return ()
     names = [name for name, grid in self_attention.items() if grid == best]
     return evenly_chosen(names, PROPAGATION_LAYERS)
@@ -84,11 +81,15 @@ class RefinedMaps:
     """The mean map of each image, and its means after propagation along self-attention.
 
     Args:
-        grid: (h, w) on which maps are propagated: that of the layers, or a coarser one.
+        grid: (h, w) of the layers along which maps are propagated.
+
+    Attributes:
+        grid: (h, w) on which they are: that of the layers, or a coarser one.
     """
 
     def __init__(self, grid: GridShape) -> None:
-        self.grid = grid
+        self._layer_grid = grid
+        self.grid = coarsened(grid)
         # (Q, K), by image.
         self._plain: defaultdict[int, RunningMean] = defaultdict(RunningMean)
         # Since maps were last asked for, by image and the layers' grid: resized when they are.
@@ -97,18 +98,12 @@ class RefinedMaps:
         )
         self._refined: defaultdict[int, RunningMean] = defaultdict(RunningMean)
 
-    def add(self, image: int, maps: Tensor, grid: GridShape, passes: int) -> None:
-        """Add an image's maps (L, Q, K) in layers that attend to the text, of this grid."""
-        total = maps.sum(dim=0)
-        total = total / passes if passes > 1 else total
-        self._recent[image][grid].merge(total, len(maps) / passes)
-
-    def propagate(
+    def add(
         self,
         image: int,
         maps: Sequence[tuple[Tensor, GridShape]],
         order: Sequence[int],
-        attention: Sequence[tuple[int, RowAttention, GridShape]],
+        attention: Sequence[tuple[int, RowAttention]],
         passes: int,
     ) -> None:
         """Add an image's maps, and propagate the mean so far along layers between them.
@@ -117,10 +112,16 @@ class RefinedMaps:
             image: its number.
             maps: maps (L, Q, K) in layers that attend to the text, with their grid.
             order: the place of each of these layers among all, as they ran.
-            attention: layers of the image's attention to itself, with their grid, each behind the
-                number of those above that ran before it.
+            attention: layers of the image's attention to itself, each behind the number of those
+                above that ran before it.
             passes: the number of the step's passes.
         """
+        if not attention:
+            for part, grid in maps:
+                total = part.sum(dim=0)
+                total = total / passes if passes > 1 else total
+                self._recent[image][grid].merge(total, len(part) / passes)
+            return
         plain = self._plain_of(image) or RunningMean()
         parts = [regrid(part, grid, self.grid) for part, grid in maps]
         if passes > 1:
@@ -131,19 +132,19 @@ class RefinedMaps:
             begun = (1.0,)
         if not parts:
             return
-        layers: list[tuple[RowAttention, GridShape]] = []
+        layers: list[RowAttention] = []
         weights: list[float] = []
         # Which of the parts, layer by layer, are in each mean; at last in that of all.
         chosen: list[tuple[float, ...]] = []
-        for count, row, grid in attention:
+        for count, row in attention:
             if count or begun:
-                layers.append((row, grid))
+                layers.append(row)
                 weights.append(plain.weight + count / passes)
                 before = tuple(float(place < count) for place in order)
                 chosen.append((*begun, *before))
         chosen.append((*begun, *[1.0] * len(order)))
         every = torch.cat(parts) if len(parts) > 1 else parts[0]
-        choice = matrix(tuple(chosen), every.device)
+        choice = constant(tuple(chosen), torch.float32, every.device)
         *sums, total = torch.tensordot(choice, every, dims=1)
         if layers:
             scaled = torch.stack(list(torch._foreach_div(sums, weights)))
@@ -153,33 +154,24 @@ class RefinedMaps:
         weight = plain.weight + len(order) / passes
         self._plain[image] = RunningMean(total.clone(), weight)
 
-    def _propagated(
-        self,
-        layers: Sequence[tuple[RowAttention, GridShape]],
-        means: Tensor,
-    ) -> Tensor:
+    def _propagated(self, layers: Sequence[RowAttention], means: Tensor) -> Tensor:
         """Return the sum (Q, K) of maps (L, Q, K) propagated along layers."""
-        queries: list[Tensor] = []
-        keys: list[Tensor] = []
-        for row, grid in layers:
-            query = row.query
-            key = take(row.keys, row.layout.position_keys)
-            if grid != self.grid:
-                query, key = self._averaged(query, grid), self._averaged(key, grid)
-            queries.append(query)
-            keys.append(key)
-        scales = {row.scale for row, _ in layers}
-        shapes = {query.shape for query in queries}
-        count = len(layers) * queries[0].shape[0] * queries[0].shape[1] ** 2
-        together = len(scales) == len(shapes) == 1 and count <= max_together(
-            queries[0].device.type
-        )
-        if not together:
-            each = zip(queries, keys, means, layers, strict=True)
-            parts = [propagate(q, k, m, scale=row.scale) for q, k, m, (row, _) in each]
-            return torch.stack(parts).sum(dim=0)
-        query, key = torch.stack(queries), torch.stack(keys)
-        return propagate(query, key, means, scale=scales.pop()).sum(dim=0)
+        queries = [self._averaged(row.query) for row in layers]
+        keys = [
+            self._averaged(take(row.keys, row.layout.position_keys)) for row in layers
+        ]
+        first = queries[0]
+        scale = layers[0].scale
+        count = len(layers) * first.shape[0] * first.shape[1] ** 2
+        kinds = {(row.scale, row.query.shape) for row in layers}
+        if len(kinds) == 1 and count <= max_together(first.device.type):
+            parts = propagate(
+                torch.stack(queries), torch.stack(keys), means, scale=scale
+            )
+            return parts.sum(dim=0)
+        each = zip(queries, keys, means, layers, strict=True)
+        parts = [propagate(q, k, m, scale=row.scale) for q, k, m, row in each]
+        return torch.stack(parts).sum(dim=0)
 
     def _plain_of(self, image: int) -> RunningMean | None:
         """Return the mean map of an image so far; None if there is none."""
@@ -189,9 +181,11 @@ class RefinedMaps:
             self._plain[image].merge(resized, recent.weight)
         return self._plain.get(image)
 
-    def _averaged(self, states: Tensor, grid: GridShape) -> Tensor:
-        """Return queries or keys (H, Q, d) on the maps' grid, float32."""
-        planes = states.float().mT.unflatten(-1, grid)
+    def _averaged(self, states: Tensor) -> Tensor:
+        """Return queries or keys (H, Q, d) on the maps' grid."""
+        if self.grid == self._layer_grid:
+            return states
+        planes = states.float().mT.unflatten(-1, self._layer_grid)
         # Five times as fast.
         planes = planes.contiguous(memory_format=torch.channels_last)
         return adaptive_avg_pool2d(planes, self.grid).flatten(-2).mT

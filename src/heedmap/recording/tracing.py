@@ -3,28 +3,26 @@
 A trace puts a processor in front of each text cross-attention layer's own
 (`backends.tap`), watches the prompts that the pipeline encodes (`backends.prompts`) and the
 calls of its scheduler (`backends.schedules`). Each pass of the model goes `Trace._before_pass` →
-`Trace._observe` → `Recorder` → `RecordSums.add`; `Recorder.recording` makes the result.
+`Trace._observe` → `Recorder` → `Record.compute`; `Recorder.recording` makes the result.
 """
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from itertools import chain
+from functools import cache, partial
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from heedmap.backends import base, prompts, registry, tap
+from heedmap.backends import base, prompts, registry
 from heedmap.backends.base import Arguments, Pipeline, heads_of
 from heedmap.backends.joint import JointFamily
 from heedmap.backends.noise_levels import predicted
 from heedmap.backends.prompts import Encoding
 from heedmap.backends.schedules import (
-    Schedule,
     TimestepReader,
     rounding_of,
     schedule_of,
@@ -42,7 +40,7 @@ from heedmap.errors import (
 )
 from heedmap.maps.budgets import Budget
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import Recording
+from heedmap.maps.recordings import AVERAGED, Layer, Recording
 from heedmap.maps.text_attention import TextAttention
 from heedmap.mathematics.events import (
     CROSS_ATTENTION,
@@ -59,7 +57,6 @@ from heedmap.options import (
     ShareOf,
     Tokens,
 )
-from heedmap.recording.budget import BudgetRecorder
 from heedmap.recording.calls import Call
 from heedmap.recording.controller import AttentionController, Steering
 from heedmap.recording.edits import (
@@ -75,9 +72,6 @@ from heedmap.recording.probing import Probe
 from heedmap.recording.recorder import Recorder, RecordingSpec, RecordName
 from heedmap.recording.steps import AfterStep, StepState
 from heedmap.text.weights import unread_weights
-
-MEMORY_WARNING = 256 * 2**20
-"""Bytes from which on a trace warns how much a call will keep."""
 
 
 def trace(
@@ -148,14 +142,10 @@ def trace(
         budget=budget,
         limit=limit,
     )
-    if budget and "conditional" not in options.branches:
-        raise ArgumentError(
-            "the budget is that of the prompt: expected 'conditional' among the branches"
-        )
     texts = [prompts] if isinstance(prompts, str) else as_ordered_list(prompts or [])
     if texts is None or not all(isinstance(text, str) for text in texts):
         raise ArgumentError(f"prompts is {quoted(prompts)}: expected a list of texts")
-    spec = RecordingSpec.of(options, prompts=None if prompts is None else tuple(texts))
+    spec = RecordingSpec(options, None if prompts is None else tuple(texts))
     return Trace(pipe, spec, edits=checked_edits(edits))
 
 
@@ -195,23 +185,18 @@ def observe(
         raise ArgumentError(
             f"observer is {quoted(observer)}: expected a function of an event"
         )
-    spec = RecordingSpec(branches=frozenset())
+    spec = RecordingSpec(GenerateOptions(branches=()))
     return Trace(pipe, spec, edits=checked_edits(edits), observers=[observer])
 
 
-def check_memory_limit(recorders: Sequence[Recorder], spec: RecordingSpec) -> None:
-    """Raise an ArgumentError if calls would keep too much; warn if the last one keeps much."""
-    size = recorders[-1].nbytes
-    total = sum(recorder.nbytes for recorder in recorders)
-    axes = f"keep={quoted(sorted(spec.keep))}"
-    if total > spec.limit:
+def check_memory_limit(recorders: Iterable[Recorder], spec: RecordingSpec) -> None:
+    """Raise an ArgumentError if calls would keep too much."""
+    size = sum(recorder.nbytes for recorder in recorders)
+    limit = spec.options.limit
+    if size > limit:
         raise ArgumentError(
-            f"{axes} would take {format_bytes(total)}, and the limit is "
-            f"{format_bytes(spec.limit)}: keep fewer axes, or pass a higher limit"
-        )
-    if size > MEMORY_WARNING:
-        warn(
-            f"{axes} will take {format_bytes(size)} of memory: keep fewer axes if that is too much"
+            f"keep={quoted(sorted(spec.keep))} would take {format_bytes(size)}, and the limit is "
+            f"{format_bytes(limit)}: keep fewer axes, or pass a higher limit"
         )
 
 
@@ -233,8 +218,6 @@ class Trace:
         steering: edits that act before these.
         steered: the prompts that the steering is made for.
         after_step: called after every call of the scheduler.
-        map_tokens: by image the tokens of `StepState.current_maps`.
-        predicts: whether `StepState.predicted` is found.
         probe: ends the run when it has its numbers.
         observers: get each event after the recorder.
         guide: changes the latents before the model's pass of each step.
@@ -252,8 +235,6 @@ class Trace:
         steering: Steering | None = None,
         steered: Sequence[str] | None = None,
         after_step: AfterStep | None = None,
-        map_tokens: Mapping[int, Sequence[int]] | None = None,
-        predicts: bool = False,
         probe: Probe | None = None,
         observers: Sequence[Observer] = (),
         guide: LatentGuide | None = None,
@@ -261,15 +242,13 @@ class Trace:
         spec = spec or RecordingSpec()
         self._pipe = pipe
         self._family = registry.check_served(pipe)
-        if spec.concepts and self._family.concepts_refusal:
+        if spec.options.concepts and self._family.concepts_refusal:
             raise ArgumentError(self._family.concepts_refusal)
         self._check_places(spec)
         self._spec = spec
         self._edits = edits
         self._steered = steered
         self._after_step = after_step
-        self._map_tokens = map_tokens
-        self._predicts = predicts
         self._predicted: Tensor | None = None
         self._probe = probe
         self._observers = observers
@@ -283,8 +262,7 @@ class Trace:
         self.controller: AttentionController | None = None
         if steering is not None:
             self.controller = AttentionController(steering, self._pass)
-        shares = steering is not None and bool(steering.sources)
-        self._hooks = TraceHooks(self._family, self.controller, shares, self._pass)
+        self._hooks = TraceHooks(self._family, self.controller, self._pass)
         several = len({*map(heads_of, self._hooks.layers.values())}) > 1
         if several and "head" in spec.keep and "layer" not in spec.keep:
             keep = [axis for axis in AXES if axis in {"layer", *spec.keep}]
@@ -297,25 +275,25 @@ class Trace:
         self._frame: FrameType | None = None
         self._timesteps = TimestepReader(pipe)
         self._recorders: list[Recorder] = []  # of the calls that run or are over
-        self._budgets: dict[Recorder, BudgetRecorder] = {}
         self._open = False
 
     def _check_places(self, spec: RecordingSpec) -> None:
         """Raise an ArgumentError if the attention of places or words cannot be recorded."""
         family = self._family
-        if spec.places and not (family.is_joint or family.image_layers()):
+        places = spec.options.places
+        if places and not (family.is_joint or family.image_layers()):
             raise ArgumentError(
                 f"{type(self._pipe).__name__} has no attention of the image to itself with "
                 "probabilities (that of Sana is linear), so that places have no maps: leave "
                 "places out"
             )
-        if spec.reads and not family.is_joint:
+        if spec.options.reads and not family.is_joint:
             raise ArgumentError(
                 f"in the layers of {type(self._pipe).__name__} the image attends to the words, and "
                 "the words to nothing: leave reads out, or take a model whose text and image share "
                 "one softmax (as 'joint')"
             )
-        words = [place for place in spec.places if isinstance(place, str)]
+        words = [place for place in places if isinstance(place, str)]
         if words and not spec.masks:
             raise ArgumentError(
                 f"the mask of {quoted(words[0])} is known only when the image is drawn: pass that "
@@ -348,7 +326,7 @@ class Trace:
     def maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of each image."""
         maps = map(HeatMaps, self.recordings)
-        if not self._spec.reads:
+        if not self._spec.options.reads:
             return tuple(maps)
         pairs = zip(maps, self._recordings("reads"), strict=True)
         return tuple(replace(one, reading=reading) for one, reading in pairs)
@@ -356,12 +334,12 @@ class Trace:
     @property
     def text_attention(self) -> tuple[TextAttention, ...]:
         """The attention of the tokens of the prompt to each other, of each image."""
-        self._recordings("reads")
-        return tuple(
-            TextAttention(recorder.text_recording(image))
-            for recorder in self._done()
-            for image in range(recorder.call.images)
-        )
+        texts: list[TextAttention] = []
+        for recording in self._recordings("text"):
+            grid = (1, len(recording.positions))
+            layers = (Layer(AVERAGED, 1, grid),)
+            texts.append(TextAttention(replace(recording, layers=layers)))
+        return tuple(texts)
 
     @property
     def negative_maps(self) -> tuple[HeatMaps, ...]:
@@ -407,8 +385,9 @@ class Trace:
     @property
     def budgets(self) -> tuple[Budget, ...]:
         """The budget of attention of each image; none if `budget` was False."""
-        done = [one for one in self._done() if one in self._budgets]
-        return tuple(chain(*(self._budgets[one].budgets() for one in done)))
+        if not self._spec.options.budget:
+            return ()
+        return tuple(map(Budget, self._recordings("budget")))
 
     @property
     def steps(self) -> int:
@@ -433,17 +412,10 @@ class Trace:
     def _recordings(self, name: RecordName) -> tuple[Recording, ...]:
         done = self._done()
         if name not in done[-1].records:
-            what = f"the {name} prompt was"
-            option = f"branches={{'{name}'}}"
-            options = {
-                "concepts": "concepts=['sky']",
-                "places": "places=[(40, 80)]",
-                "reads": "reads=True",
-            }
-            if name in options:
-                what = f"{name} were"
-                option = options[name]
-            raise NothingRecordedError(f"{what} not recorded: pass {option}")
+            raise NothingRecordedError(
+                f"no {name} of this call were recorded: pass branches, concepts, places or reads "
+                "that have them"
+            )
         return tuple(
             recorder.recording(name, image)
             for recorder in done
@@ -470,7 +442,7 @@ class Trace:
         hooks = self._hooks
         undo = hooks.undo.callback
         hooks.install(self._observe, self._before_pass, self._after_pass)
-        if spec.concepts and isinstance(self._family, JointFamily):
+        if spec.options.concepts and isinstance(self._family, JointFamily):
             for name, block in self._family.blocks().items():
                 after = partial(self._after_block, name)
                 undo(block.register_forward_hook(after, with_kwargs=True).remove)
@@ -479,10 +451,10 @@ class Trace:
         prompts.watch(
             self._family,
             spec.prompts,
-            "negative" in spec.branches,
+            "negative" in spec.options.branches,
             self._begin,
             self._end,
-            concepts=spec.concepts,
+            concepts=spec.options.concepts,
             is_sampling=self._is_sampling,
             undo=undo,
         )
@@ -502,7 +474,7 @@ class Trace:
                 for name in recorder.records:
                     recorder.check(name)
                 call = recorder.call
-                warn_of_idle(self._edits, call.edited, call.sites, call.select)
+                warn_of_idle(self._edits, call.edited, call.sites)
 
     # --- the life of a call ---
 
@@ -561,7 +533,8 @@ class Trace:
 
     def _listen(self) -> None:
         """Listen to the scheduler of the call that begins."""
-        before_step = self._before_scheduler if self._predicts else None
+        shows_steps = self._after_step is not None and "step" in self._spec.keep
+        before_step = self._before_scheduler if shows_steps else None
         guide = None if self._guide is None else self._guide.step
         self._hooks.begin_call(self._after_scheduler, before_step, guide)
 
@@ -599,7 +572,6 @@ class Trace:
 
     # --- pass by pass ---
 
-    @tap.uncompiled
     def _before_pass(
         self,
         model: torch.nn.Module,
@@ -621,19 +593,14 @@ class Trace:
         if is_inside and call is not None and call.is_next(states, timestep, error):
             self._encodings = []  # the text of the run, encoded once more
         if self._encodings:
-            if not sample.numel():
-                raise ArgumentError(
-                    "the image has no position of the model: expected a width and a height of "
-                    f"{registry.unit(self._pipe)} pixels or more"
-                )
-            schedule = schedule_of(self._pipe, timestep, error)
-            call = self._start(sample, inputs, states, schedule)
+            call = self._start(sample, inputs, states, timestep, error)
         elif call is None:
             raise TraceError(
                 "the model ran before the pipeline of this trace encoded a prompt: call that very "
                 "pipeline, with the prompt as text, inside of the trace"
             )
-        call.begin_pass(states, timestep, error)
+        else:
+            call.begin_pass(states, timestep, error)
         recorder = self._recorders[-1]
         recorder.begin_pass(self._family.repeats(inputs))
         self._pass.layout = call.layout
@@ -662,7 +629,6 @@ class Trace:
             self._pass.is_recorded = is_recorded
             self._is_guiding = False
 
-    @tap.uncompiled
     @torch.no_grad()
     def _after_pass(self, *_: Any) -> None:
         self._recorders[-1].end_pass()
@@ -674,7 +640,8 @@ class Trace:
         sample: Tensor,
         inputs: Arguments,
         states: Tensor,
-        schedule: Schedule,
+        timestep: float,
+        error: float,
     ) -> Call:
         """Begin to run the call that was encoded."""
         encodings = self._encodings
@@ -693,26 +660,22 @@ class Trace:
         call = Call(
             self._family,
             encoding,
-            schedule,
+            schedule_of(self._pipe, timestep, error),
             self._family.latent(inputs),
             hooks.layers,
-            branches=self._spec.branches,
+            branches=self._spec.options.branches,
             frame=self._frame,
             references=self._family.references(inputs),
         )
         call.check_images(states, sample)
-        recorder = Recorder(
-            call, self._spec, hooks.layers, hooks.self_layers, self._map_tokens
-        )
+        call.begin_pass(states, timestep, error)
+        recorder = Recorder(call, self._spec, hooks.layers, hooks.self_layers)
         of_call: list[Observer] = [recorder]
-        if self._spec.budget:
-            budget = BudgetRecorder(recorder, self._spec.keep)
-            self._budgets[recorder] = budget
-            of_call.append(budget)
         check_memory_limit([*self._recorders, recorder], self._spec)
-        if (self._edits or self._rules) and registry.control_reads_text(self._pipe):
+        has_control = getattr(self._pipe, "controlnet", None) is not None
+        if has_control and (self._edits or self._rules):
             warn(
-                "the ControlNet reads the whole prompt by attention of its own, where edits and "
+                "the ControlNet may read the whole prompt by attention of its own, where edits and "
                 "weights do not act: give it less part in the image by a smaller "
                 "controlnet_conditioning_scale, or leave a word out of the prompt"
             )
@@ -726,13 +689,13 @@ class Trace:
         hooks.install_self_attention(
             recorder.propagating,
             self._observe_image,
-            needs_all=bool(self._spec.places) and not self._family.is_joint,
+            needs_all=bool(self._spec.options.places) and not self._family.is_joint,
         )
         return call
 
     def _check_text(self, encoding: Encoding) -> None:
         """Raise an error if edits would act on other tokens than those that they are made for."""
-        if encoding.conditional.shifted and (self._rules or self._map_tokens):
+        if encoding.conditional.shifted and self._rules:
             raise ArgumentError(
                 f"{type(self._pipe).__name__} pads the prompts of a batch in front, which moves "
                 "the tokens of the shorter ones, so that an edit would act on others: expected "
@@ -762,9 +725,9 @@ class Trace:
             if image in steering.sources:
                 of_image = within(of_image, sites)
             size = (w * side, h * side)
-            of_edits = rules_of(self._edits, table, size, call.select)
-            edited.append(of_edits)
-            rules[image] = [*of_image, *chain(*of_edits)]
+            of_edits, by_edit = rules_of(self._edits, table, size, call.select)
+            edited.append(by_edit)
+            rules[image] = [*of_image, *of_edits]
         call.edited = edited
         self.controller.steering = replace(steering, rules=rules, sites=sites)
 
@@ -778,14 +741,12 @@ class Trace:
         for observer in self._observers_of_call:
             observer(event)
 
-    @torch.no_grad()
     def _observe_image(self, event: AttentionEvent) -> None:
         """Give the recorder the event of a self-attention layer that has just run."""
         if self._is_guiding:
             return
         self._recorders[-1].observe_image(event)
 
-    @tap.uncompiled
     def _after_block(
         self,
         name: str,
@@ -799,7 +760,7 @@ class Trace:
             return
         arguments = inspect.signature(block.forward).bind(*args, **kwargs).arguments
         processor = self._hooks.installed[name]
-        self._recorders[-1].record_concepts(name, block, arguments, processor)
+        self._recorders[-1].record_concepts(block, arguments, processor)
 
     # --- step by step ---
 
@@ -823,9 +784,8 @@ class Trace:
                 call.moment,
                 self._family.unpack(latents, call.latent),
                 self._predicted,
-                recorder.current_maps(),
+                cache(recorder.current_maps),
             )
             latents = self._family.pack(self._after_step(state))
         call.done += 1
-        recorder.end_step()
         return latents
