@@ -187,7 +187,7 @@ class LatentGuide:
             count = len(layout.rows)
             chosen = inputs
             if count > call.images:
-                is_listed = call.family.lists_text
+                is_listed = isinstance(inputs[name], list)
                 chosen = _rows_of({**inputs}, rows, count, is_listed)
             layout = replace(layout, rows=layout.rows[rows.start : rows.stop])
             self._latents = _stacked(chosen[name])
@@ -363,7 +363,7 @@ def _frozen(model: Any) -> Iterator[None]:
 def _rows_of(value: Any, rows: range, count: int, is_listed: bool) -> Any:
     """Return some rows of the arguments of a pass on `count` rows.
 
-    Where a list has a text for each row (`is_listed`), it has latents for each, too.
+    Where the latents are a list of those of each row (`is_listed`), so are the texts.
     """
     if isinstance(value, Mapping):
         return {
