@@ -42,8 +42,9 @@ from heedmap.maps.recordings import Layer, Recording
 from heedmap.mathematics.by_hand import LayerInputs
 from heedmap.pipelines import generation
 from heedmap.pipelines.arguments import resolve_options
+from heedmap.pipelines.measures import change_between
 from heedmap.results.ablations import Ablation
-from heedmap.results.edits import EditResult, change_between
+from heedmap.results.edits import EditResult
 from heedmap.results.explanations import Explanation, ExplanationReport
 from heedmap.results.runs import Run
 from heedmap.text.prompts import split_words

@@ -21,7 +21,11 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 # --- what is declared -------------------------------------------------------------------------
 
-MODULES = {"huggingface-hub": "huggingface_hub", "pillow": "PIL"}
+MODULES = {
+    "huggingface-hub": "huggingface_hub",
+    "pillow": "PIL",
+    "typing-extensions": "typing_extensions",
+}
 """The modules of packages whose names differ."""
 
 

@@ -111,13 +111,13 @@ def check_subset(
     if isinstance(value, str) and value == "all":
         return names
     chosen = as_list(value)
-    unknown = [value]
-    if chosen is not None:
-        unknown = [name for name in chosen if name not in names]
-    if chosen is None or unknown or len(chosen) < least:
-        expected = _choice(next(iter(unknown), ""), names)
+    if (
+        chosen is None
+        or len(chosen) < least
+        or any(name not in names for name in chosen)
+    ):
         raise ArgumentError(
-            f"{what} is {quoted(chosen or value)}: expected a list of {expected}"
+            f"{what} is {quoted(value)}: expected a list of {_choice('', names)}"
         )
     return tuple(map(str, chosen))
 

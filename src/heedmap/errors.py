@@ -147,10 +147,7 @@ def plural(count: int, thing: str) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """Write a number of bytes, as in "1.5 MiB"."""
-    size = float(count)
-    units = ["TiB", "GiB", "MiB", "KiB", "bytes"]
-    while size >= 1024 and len(units) > 1:
-        size /= 1024
-        units.pop()
-    return f"{size:.3g} {units[-1]}"
+    """Write a number of bytes, as in "1.5 MB"."""
+    from rich.filesize import decimal
+
+    return decimal(count)

@@ -84,12 +84,9 @@ None: weights, signs or articles and the like alone. Measured on the embedded mo
 that is kept for long.
 """
 DEFAULT_JOINT_WINDOWS: Mapping[EditPurpose | None, tuple[float, float]] = {
-    None: (0.8, 0.4),
+    **DEFAULT_WINDOWS,
     "swap": (0.5, 0.2),
-    "colour": (0.8, 0.4),
     "size": (0.3, 0.0),
-    "setting": (0.5, 0.4),
-    "addition": (0.2, 0.0),
     "removal": (0.2, 0.2),
     "relation": (0.08, 0.0),
 }

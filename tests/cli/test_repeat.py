@@ -19,7 +19,7 @@ def test_an_equal_image_exits_with_0(model, saved, desk):
     before = files(desk)
     assert run_command("repeat", saved).startswith(f"{saved}: ")
     found = run_json("repeat", "saved")
-    assert (found["run"], found["same"], found["differing"]) == ("saved", True, 0)
+    assert (found["run"], found["same"], found["largest"]) == ("saved", True, 0)
     assert (found["changed"], found["folder"], found["warnings"]) == ({}, None, [])
     assert files(desk) == before  # nothing was written
 

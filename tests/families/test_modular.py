@@ -158,7 +158,7 @@ def test_a_modular_folder_is_used_as_any_other(load, tmp_path):
     with pytest.warns(HeedmapWarning):  # that random weights change all of it
         pair = hm.edit(pipe, "a red dog", "a red cat", image=run.image, **(call | {"size": None}))
     assert pair.source.input_image is not None
-    with pytest.raises(ArgumentError, match="guider"):
+    with pytest.raises(ArgumentError, match="guidance"):
         hm.generate(pipe, "a red dog", guidance=2.0, **call)
 
 

@@ -24,8 +24,8 @@ def paint(width: int = 128, height: int = 128, seed: int = 0) -> Image.Image:
     ("given", "seen"),
     [
         ((128, 128), (128, 128)),
-        ((128, 56), (200, 88)),  # fewer
-        ((204, 102), (176, 88)),  # in its proportions rather than of the nearest number of pixels
+        ((128, 56), (192, 88)),  # fewer pixels
+        ((204, 102), (184, 88)),  # more
     ],
 )
 def test_an_image_is_scaled_to_a_size_of_the_model(random_model, given, seen):

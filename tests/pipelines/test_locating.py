@@ -108,7 +108,7 @@ def test_a_located_run_is_repeated(pipe, tmp_path: Path):
     first[0, 0, 0, :2] += 0.25
     recording = replace(found.maps.recording, arrays=(first, *rest))
     changed = repeat(pipe, replace(found, maps=replace(found.maps, recording=recording)))
-    assert (changed.same, changed.differing) == (False, 2)
+    assert not changed.same
     assert changed.largest == pytest.approx(0.25, abs=1e-6)
 
 

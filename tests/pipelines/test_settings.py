@@ -11,6 +11,7 @@ from diffusers import (
 from making import random_pipeline
 
 from heedmap import generate, repeat
+from heedmap.options import GenerateOptions
 from heedmap.pipelines import settings
 from heedmap.pipelines.arguments import argument
 
@@ -50,13 +51,13 @@ def test_settings_have_the_requested_steps_and_the_scheduler(pipe, scheduler, op
 def test_defaults_are_saved_with_their_origin(pipe, embedded):
     noted = generate(pipe, "a house", seed=1, steps=1, guidance=2).settings
     assert noted.defaults == {"size": "pipeline"}
-    own = (
-        settings.effective_value(embedded, "steps", None),
-        settings.effective_value(embedded, "guidance", None),
-    )
-    assert own == ((25, "card"), (4.0, "card"))
-    assert settings.effective_value(pipe, "steps", None) == (50, "pipeline")
-    assert settings.effective_value(pipe, "guidance", None) == (7.5, "pipeline")
+    for drawing, source, values in (
+        (embedded, "card", (25, 4.0)),
+        (pipe, "pipeline", (50, 7.5)),
+    ):
+        found, sources = settings.effective_options(drawing, GenerateOptions())
+        assert (found.steps, found.guidance) == values
+        assert sources == {"steps": source, "guidance": source, "size": "pipeline"}
 
 
 @pytest.mark.parametrize(

@@ -1,61 +1,13 @@
 """A pair: its figures against numbers by hand, its pictures, and its folder."""
 
-import math
 from dataclasses import replace
-from typing import Any, cast
 
 import numpy as np
 import pytest
-from making import noise, random_edit
+from making import random_edit
 from PIL import Image
-from skimage import metrics
 
-from heedmap.io.schemas import to_json
-from heedmap.results.edits import EditResult, change_between, similarity
-
-# --- figures ----------------------------------------------------------------------------------
-
-
-def test_measures_of_change_equal_those_worked_out_by_hand():
-    before = Image.new("RGB", (16, 8), (0, 0, 0))
-    pixels = np.zeros((8, 16, 3), dtype=np.uint8)
-    pixels[:, :4] = (51, 0, 102)  # 0.2, 0, 0.4: the squares' mean is (0.04 + 0.16) / 3
-    inside = np.zeros((8, 16), dtype=bool)
-    inside[:, :8] = True  # of which half has changed
-    change = change_between(before, Image.fromarray(pixels), inside)
-    mse = 0.2 / 3 / 2
-    assert change.inside.share == 0.5
-    assert change.inside.mse == pytest.approx(mse, rel=1e-12)
-    assert change.inside.psnr_db == pytest.approx(-10 * math.log10(mse), rel=1e-12)
-    assert change.outside.mse == 0
-    assert change.outside.psnr_db is None
-
-
-@pytest.mark.parametrize(("shape", "window"), [((64, 300, 3), 7), ((5, 64, 3), 3)])
-def test_similarity_equals_scikit_images(shape, window):
-    random = np.random.default_rng(window)
-    a = random.random(shape)
-    b = np.clip(a + random.normal(0, 0.1, shape), 0, 1)
-    b[: shape[0] // 2] = a[: shape[0] // 2]
-    _, expected = cast(Any, metrics).structural_similarity(
-        a, b, data_range=1.0, channel_axis=2, full=True, win_size=window
-    )
-    np.testing.assert_array_equal(similarity(a, b, window), expected)  # to the bit: it is noted
-
-
-def test_equal_images_have_no_change():
-    size = (40, 9)
-    picture = noise(3, size)
-    for inside in (np.ones(size[::-1], dtype=bool), np.zeros(size[::-1], dtype=bool)):
-        change = change_between(picture, picture, inside)
-        for name, share in (("inside", float(inside.mean())), ("outside", 1 - inside.mean())):
-            there = share > 0
-            assert to_json(change)[name] == {
-                "share": share,
-                "mse": 0.0 if there else None,
-                "psnr_db": None,
-                "ssim": pytest.approx(1) if there else None,
-            }
+from heedmap.results.edits import EditResult
 
 
 def test_the_difference_is_hot_at_changed_pixels():

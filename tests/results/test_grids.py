@@ -76,7 +76,6 @@ def test_cells_of_a_seed_share_their_source(strip):
     assert list(strip.sources) == [7, 8]
     for cell in strip:
         assert cell.result.source is strip.sources[cell.seed]
-    assert strip.report.sources_drawn == 2
     assert strip.report.batch == 7
 
 
@@ -125,7 +124,7 @@ def test_split_batches_equal_one_batch(pipe, strip):
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross_replace=[0, (0, 0.8)], seeds=[7, 8],
         steps=STEPS, batch=3, progress=lambda *now: reported.append(now),
     )  # fmt: skip
-    assert (made.report.batch, made.report.sources_drawn) == (3, 6)
+    assert made.report.batch == 3
     for mine, whole in zip(made, strip, strict=True):
         assert largest_difference(mine.result.edited.image, whole.result.edited.image) <= 1
         assert largest_difference(mine.result.source.image, whole.result.source.image) <= 1
@@ -144,7 +143,7 @@ def test_memory_that_runs_out_halves_the_batch(pipe, strip, monkeypatch):
     made = grid(
         pipe, SOURCE, weights={"red": [-1, 1, 3]}, cross_replace=[0, (0, 0.8)], seeds=7, steps=STEPS
     )
-    assert (made.report.batch, made.report.sources_drawn) == (4, 2)
+    assert made.report.batch == 4
     for mine, whole in zip(made, strip.cells[:6], strict=True):
         assert largest_difference(mine.result.edited.image, whole.result.edited.image) <= 1
 
@@ -202,7 +201,6 @@ def test_the_table_has_a_row_for_each_cell(strip, saved):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({}, ArgumentError),  # no axis
         ({"target": SOURCE, "cross_replace": [0, 1]}, ArgumentError),
         ({"weights": {"dog": [1, 2]}}, UnknownWordError),
         ({"weights": {"red": [1, 2, 1]}}, ArgumentError),

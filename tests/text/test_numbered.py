@@ -38,21 +38,6 @@ def test_the_text_of_the_prompt_comes_first(random_model):
     assert table.find("cat#3") == table.tokens_at(5)
 
 
-@pytest.mark.parametrize(
-    ("query", "removed", "name"),
-    [
-        ("cat#3", "cat#2", "cat#2"),
-        ("cat#1", "cat#2", "cat#1"),
-        ("cat#2", "cat#2", None),
-        ("cat", "cat#2", "cat"),
-        ("cat#2", "red cat", "cat#1"),
-        ("blue cat", "cat#2", None),
-    ],
-)
-def test_names_in_a_prompt_without_a_word(table, query, removed, name):
-    assert table.name_without(query, removed) == name
-
-
 HOW = {"seed": 3, "steps": 2, "guidance": 3.0}
 
 
@@ -85,8 +70,7 @@ def test_a_numbered_word_is_ablated_alone(random_model):
     found = hm.ablate(random_model, run, "cat#2", layers="up", steps=0)
     settings = found.without["prompt"].settings
     assert settings.prompt == "a red cat, a blue and a cat"
-    assert [edit.word for edit in settings.edits] == ["cat#1", "cat#2"]
-    assert settings.edits[1].along == ("a#3",)
+    assert settings.edits == ()  # their numbers may be those of other words now
     removal = hm.Reweight("cat#2", 0, layers="up", steps=0)
     expected = hm.generate(random_model, PROMPT, edits=[*edits, removal], **HOW)
     assert same_pixels(found.without["attention"].image, expected.image)

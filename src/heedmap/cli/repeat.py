@@ -65,7 +65,13 @@ def repeat(
         lines.append(f"  {name}: {quoted(then)}, here {quoted(now)}")
     lines += [f"  saved in {folder}" for folder in folders]
     folder = str(task.out) if task.out else None
-    data = {"run": str(run), **repetition.to_dict(), "folder": folder}
+    data = {
+        "run": str(run),
+        "same": repetition.same,
+        "largest": repetition.largest,
+        "changed": repetition.changed,
+        "folder": folder,
+    }
     task.finish(data, folders, f"{folder}/index.html", lines)
     if not repetition.same:
         raise typer.Exit(1)

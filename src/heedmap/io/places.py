@@ -33,13 +33,7 @@ def _place(place: object) -> Place:
         return check_text("a place", place, "house").strip()
     if isinstance(place, tuple | list) and len(place) == 2:
         return tuple(check_int("a pixel of places", side, least=0) for side in place)
-    try:
-        return parse_region(place, "a place")
-    except ArgumentError:
-        raise ArgumentError(
-            f"a place is {quoted(place)}: expected a pixel (x, y), a box (left, top, right, "
-            "bottom) in pixels, a mask of bool (H, W) with something inside, or a word"
-        ) from None
+    return parse_region(place, "a place")
 
 
 def place_label(place: Place) -> str:

@@ -221,7 +221,6 @@ class Settings(GenerateOptions):
     prompt: Text
     text: Text = ""
     seed: Whole
-    steps: Annotated[int, Meta(ge=1, le=MAX_STEPS)] | None = None
     concepts: Words = ()
     places: tuple[Place, ...] = ()
     size: tuple[SideLength, SideLength]  # pyright: ignore[reportGeneralTypeIssues]
@@ -368,7 +367,6 @@ class GridReport(Note, frozen=True):
         seeds: the seeds of the noise.
         options: the other options of `heedmap.grid`.
         batch: the number of images in the largest batch.
-        sources_drawn: the number of times that the source was computed.
     """
 
     source: Text = ""
@@ -379,4 +377,3 @@ class GridReport(Note, frozen=True):
     seeds: tuple[Whole, ...] = ()
     options: EditOptions = EditOptions()
     batch: Whole = 0
-    sources_drawn: Whole = 0

@@ -70,7 +70,7 @@ def parse_region(where: object, name: str) -> Box | Mask:
     if isinstance(where, Mask):
         return where
     if isinstance(where, Image.Image) and where.mode in ("1", "L"):
-        where = np.asarray(where) >= (128 if where.mode == "L" else 1)
+        where = np.asarray(where.convert("L")) >= 128
     try:
         array = np.asarray(where)
     except (TypeError, ValueError):  # rows of different length

@@ -6,8 +6,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 from heedmap.backends.base import Pipeline
 from heedmap.backends.layer_shapes import layer_shapes, pick
 from heedmap.errors import ArgumentError, quoted, warn
@@ -16,6 +14,7 @@ from heedmap.options import Part
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.recording.edits import Edit, Reweight, WordEdit
+from heedmap.recording.guidance import AnyGuide
 from heedmap.results.ablations import Ablation, generated_run, shorter_prompt
 from heedmap.results.edits import pixel_change
 from heedmap.results.grids import load_result
@@ -49,8 +48,8 @@ def ablate(
       the word.
     - "prompt": the word and the spaces before it are removed from the prompt, so "a red house, at
       night" without "house" is "a red , at night". Edits and guides that name the word are left
-      out; rules and losses of your own and a second prompt (of SDXL) stay. All other tokens
-      change, too.
+      out, and those of words with a number, such as "cat#2"; rules and losses of your own and a
+      second prompt (of SDXL) stay. All other tokens change, too.
 
     The run itself is generated again first. If it differs from the saved one, a warning says so,
     and the ablation holds the new one.
@@ -76,26 +75,14 @@ def ablate(
         RunError: if the run cannot be generated again.
         WordError: if the prompt has no such word, or the model did not read it.
     """
-    saved = load_result(run) if isinstance(run, str | Path) else run
-    saved, prompt = shorter_prompt(saved, word)
-    pipe = repeating.load_for(saved) if pipe is None else pipe
-    call = repeating.saved_call(saved.settings, pipe, arguments)
-    call = replace(call, options=replace(call.options, places=(), reads=False))
+    saved, prompt = shorter_prompt(load_result(run), word)
+    pipe, call = _call_of(pipe, saved, arguments)
     name = word.strip()
     removal = Reweight(name, 0.0, layers=layers, heads=heads, steps=steps)
     table = saved.maps.tokens
-    edits = [_without(table, name, edit) for edit in call.edits]
-    guide = [
-        one
-        for one in call.guide
-        if all(table.name_without(w, name) == w for w in getattr(one, "words", ()))
-    ]
-    without = replace(
-        call,
-        prompt=prompt,
-        edits=tuple(filter(None, edits)),
-        guide=tuple(guide),
-    )
+    edits = tuple(edit for edit in call.edits if _stays(table, name, edit))
+    guide = tuple(one for one in call.guide if _stays(table, name, one))
+    without = replace(call, prompt=prompt, edits=edits, guide=guide)
     # A selection of nothing is refused before an image is generated.
     calls = [replace(call, edits=(*call.edits, removal)), call, without]
     attention, again, other = _variants(pipe, saved, call, calls, progress)
@@ -115,7 +102,7 @@ def rank(
     """Rank layers or heads by the change of the image in a word's mask, without the word in each.
 
         ranking = heedmap.rank(pipe, run, "house")
-        heedmap.rank(pipe, run, "house", heads=True, layers="up").figure()
+        heedmap.rank(pipe, run, "house", heads=True, layers="up").removals[0].name
 
     In one layer or head after the other the word's attention is set to 0 in all steps, as by
     `Reweight(word, 0, layers=…, heads=…)`, and the run is generated again from the same noise. The
@@ -147,16 +134,14 @@ def rank(
         SelectionError: if the model has no such layer.
         WordError: if the prompt has no such word, or the model did not read it.
     """
-    saved = generated_run(load_result(run) if isinstance(run, str | Path) else run)
+    saved = generated_run(load_result(run))
     mask = saved.maps[word].mask()
     if mask.mean() in (0, 1):
         raise ArgumentError(
             f"the mask of {quoted(word)} is empty or the whole image, so that a change inside "
             "cannot be told from one outside: name another word, or use another seed"
         )
-    pipe = repeating.load_for(saved) if pipe is None else pipe
-    call = repeating.saved_call(saved.settings, pipe, arguments)
-    call = replace(call, options=replace(call.options, places=(), reads=False))
+    pipe, call = _call_of(pipe, saved, arguments)
     shapes = pick(layer_shapes(pipe), layers)
     names = short_names({shape.name: shape.part for shape in shapes})
     places: list[tuple[str, int | None, str]] = []
@@ -176,6 +161,17 @@ def rank(
         removals.append(Removal(*place, inside, outside))
     removals.sort(key=attrgetter("inside"), reverse=True)
     return Ranking(word.strip(), again, tuple(removals))
+
+
+def _call_of(
+    pipe: Any,
+    run: Run,
+    arguments: dict[str, Any],
+) -> tuple[Any, repeating.SavedCall]:
+    """Return the pipeline of a run, and its call, which records neither places nor reads."""
+    pipe = repeating.load_for(run) if pipe is None else pipe
+    call = repeating.saved_call(run.settings, pipe, arguments)
+    return pipe, replace(call, options=replace(call.options, places=(), reads=False))
 
 
 def _variants(
@@ -201,13 +197,13 @@ def _variants(
             yield run
 
 
-def _without(table: TokenTable, removed: str, edit: Edit) -> Edit | None:
-    """Return an edit for a prompt without a word; None if it names a word that is gone."""
-    if not isinstance(edit, WordEdit):
-        return edit
-    along = getattr(edit, "along", None) or ()
-    word, *names = [table.name_without(one, removed) for one in (edit.word, *along)]
-    if word is None or None in names:
-        return None
-    changes = {"along": names} if along else {}
-    return structs.replace(edit, word=word, **changes)
+def _stays(table: TokenTable, removed: str, edit: Edit | AnyGuide) -> bool:
+    """Return whether an edit or a guide holds for a prompt without a word.
+
+    It does not if it names a word that is gone, or one by its number, which may change.
+    """
+    names: Sequence[str] = getattr(edit, "words", ())
+    if isinstance(edit, WordEdit):
+        names = [edit.word, *(getattr(edit, "along", None) or ())]
+    gone = set(table.find(removed))
+    return all("#" not in name and gone.isdisjoint(table.find(name)) for name in names)

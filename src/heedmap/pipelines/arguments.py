@@ -20,7 +20,6 @@ from PIL import Image
 
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.loading import default_arguments
-from heedmap.backends.modular import is_modular
 from heedmap.backends.registry import (
     DIFFUSERS_NAMES,
     check_names,
@@ -60,14 +59,13 @@ def argument_note(value: Any) -> Any:
         size = {"mode": value.mode, "size": list(value.size)}
         return {OBJECT: "picture", **size, "sha256": hashlib.sha256(data).hexdigest()}
     if isinstance(value, torch.Tensor | np.ndarray):
-        kind = "tensor" if isinstance(value, torch.Tensor) else "array"
         flat = torch.as_tensor(value).detach().cpu().contiguous().reshape(-1)
-        data = flat.view(torch.uint8).numpy()
+        data = flat.view(torch.uint8).numpy().tobytes()
         return {
-            OBJECT: kind,
+            OBJECT: "tensor" if isinstance(value, torch.Tensor) else "array",
             "dtype": str(value.dtype).removeprefix("torch."),
             "shape": list(value.shape),
-            "sha256": hashlib.sha256(data.tobytes()).hexdigest(),
+            "sha256": hashlib.sha256(data).hexdigest(),
         }
     note = {OBJECT: type(value).__name__}
     name = getattr(value, "__name__", None)
@@ -202,12 +200,6 @@ def resolve_options(
     for name, option in RESERVED_ARGUMENTS.items():
         value = getattr(options, option, None)
         if name not in accepted and value is not None:
-            if is_modular(pipe) and option == "guidance":
-                raise ArgumentError(
-                    f"the guider of {type(pipe).__name__} has the guidance: leave it out, and "
-                    "call pipe.update_components(guider=pipe.guider.new("
-                    f"guidance_scale={value:g}))"
-                )
             raise ArgumentError(
                 f"{option} is {quoted(value)}, and {type(pipe).__name__} takes no {name}: leave "
                 f"{option} out"

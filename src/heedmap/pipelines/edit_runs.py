@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from msgspec import structs
-from PIL import ImageChops
 
 from heedmap.backends.memory import in_batches, max_batch
 from heedmap.backends.prompts import prompt_table
@@ -33,12 +32,16 @@ from heedmap.mathematics.rules import (
 from heedmap.options import EditOptions, EditPurpose, GenerateOptions
 from heedmap.pipelines.generation import Preview, Progress, generate_batch, sub_progress
 from heedmap.pipelines.input_images import ImageSource, distortion_warning
+from heedmap.pipelines.measures import change_between, image_difference
 from heedmap.recording.controller import Steering
 from heedmap.recording.edits import weights_rule
 from heedmap.recording.probing import Probe
 from heedmap.recording.steps import StepState
 from heedmap.recording.tracing import Trace
-from heedmap.results.edits import EditResult, change_between, image_difference
+from heedmap.results.edits import (
+    EditResult,
+    pixel_change,
+)
 from heedmap.results.runs import Run
 from heedmap.text.alignment import WordAlignment, pair_words, swap_of
 from heedmap.text.purposes import purpose_of
@@ -48,13 +51,6 @@ from heedmap.text.words import MOVE_IT, TokenTable, Word
 
 FractionWindow = tuple[float, float]
 """The (start, end) of a part of the run, as fractions of it."""
-MULTISTEP_SCHEDULERS = ("PNDMScheduler", "LMSDiscreteScheduler")
-"""Schedulers that use up to four earlier outputs of the model, which an image's fresh noise spoils.
-
-Others that use two or three, of the denoised image, do as well as those that use one.
-"""
-ENOUGH_STEPS = 30
-"""The steps that these need: fewer left the image at 14 to 37 dB outside of a blend."""
 LEAST_KEPT = 20.0
 """Decibels of an image outside of the words that an edit changed, below which a note says so."""
 
@@ -336,17 +332,16 @@ class LocalBlend:
     """
 
     def __init__(self, source: EditSource, plans: Sequence[Plan]) -> None:
-        self._options = source.options
+        self._source = source
         self._plans = plans
-        self._tables = [source.table, *(plan.table for plan in plans)]
-        self._protected = source.protected
+        self._tables = [one.table for one in (source, *plans)]
         self.masks: dict[int, torch.Tensor] = {}
 
     def blend(self, state: StepState) -> torch.Tensor:
         """Return the latents (B, C, h, w) to go on with."""
         moment = state.moment
         latents = state.latents
-        options = self._options
+        options = self._source.options
         steps = steps_within(options.blend_from, 1.0, moment.steps)
         if options.only is None or moment.step not in steps:
             return latents
@@ -368,7 +363,7 @@ class LocalBlend:
             mask = torch.zeros(size, dtype=torch.bool)
             for before, after in plan.swaps:
                 mask |= acts(0, before) | acts(number, after)
-            for tokens in self._protected:
+            for tokens in self._source.protected:
                 mask &= ~acts(0, tokens)
             self.masks[number] = mask
             inside = mask.to(latents.device)
@@ -450,36 +445,29 @@ def _notes(
     They are saved, and shown on pages as well.
     """
     only = plan.source.options.only
+    change = pixel_change(source.image, edited.image)
     steps = report.steps
-    scheduler = source.settings.scheduler
     windows = {
         "cross-attention": plan.cross_replace,
         "self-attention": plan.self_replace,
     }
     sites = {"cross-attention": report.sites, "self-attention": report.self_sites}
     for name, (start, end) in windows.items():
-        why = None
-        if not steps_within(start, end, steps):
-            why = f"none of the {steps} steps falls between {start:g} and {end:g} of the run"
-        elif any(plan.source.selection) and not sites[name]:
-            why = "none of the selected layers and steps is in its window"
-        elif name == "self-attention" and not report.self_sites:
-            why = f"no layer of it has {report.options.max_self_cells} or fewer cells"
-        if start < end and why is not None:
-            yield f"{why}, so no {name} was copied from the source"
+        acts = sites[name] and steps_within(start, end, steps)
+        if start < end and not acts:
+            yield (
+                f"no {name} was copied from the source: none of the {steps} steps falls between "
+                f"{start:g} and {end:g} of the run, or no layer of these that the edit may change "
+                f"(of self-attention, with at most {report.options.max_self_cells} cells)"
+            )
     is_black = any(run.settings.nsfw_content_detected for run in (source, edited))
     if report.reconstruction is not None and not is_black:
         yield distortion_warning(report.reconstruction.psnr_db)
-        if scheduler in MULTISTEP_SCHEDULERS and steps < ENOUGH_STEPS:
-            yield (
-                f"edits of your own image add fresh noise at each step, which {scheduler} handles "
-                f"badly in few steps: use {ENOUGH_STEPS} or more"
-            )
         outside = report.change.outside.psnr_db
         if only is None and outside is not None and outside < LEAST_KEPT:
             yield (
                 f"the image also changed outside the edited words (PSNR {outside:.1f} dB): "
-                "restrict the edit to their region with only"
+                "restrict the edit to their region with only, or use 30 steps or more"
             )
     if guesses := plan.alignment.guesses:
         pairs = join_words([f"{quoted(a.text)} → {quoted(b.text)}" for a, b in guesses])
@@ -499,13 +487,8 @@ def _notes(
             f"the region of {quoted(only)} is empty, so nothing was edited: lower its threshold "
             f"({report.options.threshold:g}), or name other words"
         )
-    elif plan.has_effect and not is_black and _largest_difference(source, edited) <= 1:
+    elif plan.has_effect and not is_black and change.max() <= 1 / 255:
         yield (
             f"the edit {quoted(plan.prompt)} did not visibly change the image: use a shorter "
             "cross_replace window, or another seed"
         )
-
-
-def _largest_difference(before: Run, after: Run) -> int:
-    images = (run.image.convert("RGB") for run in (before, after))
-    return np.max(ImageChops.difference(*images).getextrema())

@@ -3,7 +3,6 @@
 Prompt-to-prompt (Hertz et al., 2022, arXiv 2208.01626), as `edit_runs` plans and runs it.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -178,8 +177,8 @@ def grid(
     such as that of the weight 1, for comparison.
 
     The edits of one seed share a batch with their source, or several batches if memory is short.
-    Each batch computes the source again (the copies differ only by rounding, and
-    `Grid.report.sources_drawn` counts them); all cells have the source of the first batch.
+    Each batch computes the source again (the copies differ only by rounding); all cells have the
+    source of the first batch.
 
     Args:
         pipe: as in `edit`.
@@ -217,7 +216,7 @@ def grid(
         The cells, with a contact sheet, a table and a page of all.
 
     Raises:
-        ArgumentError: if nothing varies, a target would change nothing in any cell, a word is
+        ArgumentError: if a target would change nothing in any cell, a word is
             weighted twice, a value is given twice, or an argument is out of range.
         UnknownWordError: if a word is not in its prompt.
         TraceError: if an edit could not act.
@@ -254,14 +253,9 @@ def run_grid(
     crosses = report.cross_replace or (min(one.cross_replace for one in default_plans),)
     windows = report.self_replace or (min(one.self_replace for one in default_plans),)
     seeds = report.seeds or (check_seed(None),)
-    strips = report.weights.values()
-    if math.prod(map(len, (targets, crosses, windows, seeds, *strips))) == 1:
-        raise ArgumentError(
-            "the grid has only one cell: vary something, such as weights={'red': [0, 1, 2]} "
-            "(--weights red=0,1,2)"
-        )
     varied = [
-        dict(zip(report.weights, values, strict=True)) for values in product(*strips)
+        dict(zip(report.weights, values, strict=True))
+        for values in product(*report.weights.values())
     ]
     plans: list[Plan] = []
     for text in targets:  # the last axis varies fastest
@@ -288,14 +282,13 @@ def run_grid(
                 )
             )
     _warn_of_notes(cell.result for cell in cells)
-    batches = [cell.result.edited.settings.batch_place or (1, 2) for cell in cells]
+    places = [cell.result.edited.settings.batch_place or (1, 2) for cell in cells]
     report = structs.replace(
         report,
         cross_replace=crosses,
         self_replace=windows,
         seeds=seeds,
-        batch=max(size for _, size in batches),
-        sources_drawn=sum(place == 1 for place, _ in batches),
+        batch=max(size for _, size in places),
     )
     return Grid(tuple(cells), report)
 

@@ -82,7 +82,7 @@ def explain(
         WordError: if the prompt has no such word, or the model did not read it.
     """
     check_one_of("branch", branch, get_args(BranchName))
-    saved = load_result(run) if isinstance(run, str | Path) else run
+    saved = load_result(run)
     saved = saved.edited if isinstance(saved, EditResult) else saved
     if not isinstance(saved, Run):
         raise ArgumentError(
@@ -196,10 +196,7 @@ def _difference(
         return None
     layer = site.layer
     if layer not in recording.layers:
-        raise RunError(
-            f"the saved maps have no such layer as {layer.short}: use the model that the settings "
-            "name"
-        )
+        return None
     array = recording.arrays[recording.layers.index(layer)]  # (S, H, Q, K)
     p = site.probabilities
     if recording.share_of == "text":

@@ -37,7 +37,6 @@ from heedmap.io.schemas import Settings
 from heedmap.io.word_edits import Mask
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.maps.text_attention import TextAttention
 from heedmap.mathematics.rules import Rule
 from heedmap.options import BranchName, GenerateKeywords, GenerateOptions
 from heedmap.pipelines import settings
@@ -291,8 +290,17 @@ def generate_batch(
         steered=None if steering is None else texts,
     )
     # Before the run: a callback or an interrupt may change the number of steps.
-    shared = _shared_settings(pipe, options, edits)
-    shared["guide"] = saved_guides(guide)
+    effective, sources = settings.effective_options(pipe, options)
+    shared = {
+        **vars(effective),
+        **settings.describe(pipe),
+        "defaults": sources,
+        "keep": tuple(sorted(options.keep)),
+        "branches": tuple(sorted(options.branches)),
+        "edits": saved_edits(edits),
+        "guide": saved_guides(guide),
+        "arguments": argument_note(options.arguments),
+    }
     negative = options.negative or ""
     vocabulary = loading.model_card(loading.name_of(pipe)).vocabulary
     others = [negative, *spec.options.concepts]
@@ -302,41 +310,28 @@ def generate_batch(
         doubts += map(bracket_warning, parsed)
     for text in filter(None, [*doubts, *_warnings(pipe, options, branches)]):
         warn(text)
-    call = for_batch(pipe, texts, seeds, settings.apply_model_defaults(pipe, options))
+    call = for_batch(pipe, texts, seeds, effective)
     bar = nullcontext() if progress is None else without_bar(pipe)
     with noise_of_steps(pipe.scheduler, call["generator"]), trace, bar:
         images, flags = _call(family, call, latents, image)
     black = [prompt for prompt, flag in zip(prompts, flags, strict=True) if flag]
     for text in _warnings_after(family, options, trace.guided, black):
         warn(text)
-    if shared["defaults"].get("steps") in STEP_LISTS:
+    if sources.get("steps") in STEP_LISTS:
         # The last sigma of a list may be the end of the last step. An interrupt changes nothing.
         shared["steps"] = trace.steps
-    pairs = zip(trace.maps, images, strict=True)
-    maps = [replace(one, image=image) for one, image in pairs]
+    recorded = _recorded(trace, spec)
+    first = recorded["maps"][0].recording
+    if recorder is not None:
+        recorded["step_pictures"] = recorder.images(images, len(first.timesteps))
     references = trace.reference_recordings
     reference_places = trace.reference_place_recordings
-    negative_maps: Sequence[HeatMaps | None] = [None] * len(images)
-    concept_maps = place_maps = negative_maps
-    texts_read: Sequence[TextAttention | None] = [None] * len(images)
-    if options.reads:
-        texts_read = trace.text_attention
-    step_images: Sequence[StepPictures | None] = [None] * len(images)
-    if "negative" in branches:
-        negative_maps = list(map(HeatMaps, trace.negative_recordings, images))
-    if options.concepts:
-        concept_maps = list(map(HeatMaps, trace.concept_recordings, images))
-    if options.places:
-        place_maps = list(map(HeatMaps, trace.place_recordings, images))
-    if recorder is not None:
-        step_images = recorder.images(images, len(maps[0].recording.timesteps))
-    budgets = trace.budgets or [None] * len(images)
     runs: list[Run] = []
     for n, generated in enumerate(images):
         values = {
             **shared,
             "prompt": prompts[n],
-            "text": maps[n].recording.table.prompt,
+            "text": recorded["maps"][n].tokens.prompt,
             "seed": seeds[n],
             "size": generated.size,
             "concepts": spec.options.concepts,
@@ -346,24 +341,33 @@ def generate_batch(
         }
         if len(images) > 1:  # sums over a batch are rounded differently
             values["batch_place"] = (n, len(images))
-        runs.append(
-            Run(
-                generated,
-                maps[n],
-                Settings(**values),
-                negative_maps[n],
-                step_images[n],
-                concept_maps[n],
-                references=_references(
-                    family, references[n], reference_places[n], call, n
-                ),
-                places=place_maps[n],
-                text_attention=texts_read[n],
-                attention_budget=budgets[n],
-                guide_report=engine and engine.report(n),
-            )
+        more: dict[str, Any] = {}
+        for name, items in recorded.items():
+            more[name] = items[n]
+            if isinstance(items[n], HeatMaps):
+                more[name] = replace(items[n], image=generated)
+        more["references"] = _references(
+            family, references[n], reference_places[n], call, n
         )
+        more["guide_report"] = engine and engine.report(n)
+        runs.append(Run(generated, settings=Settings(**values), **more))
     return runs, trace
+
+
+def _recorded(trace: Trace, spec: RecordingSpec) -> dict[str, Sequence[Any]]:
+    """Return what was recorded of each image, by the attribute of a run."""
+    recorded: dict[str, Sequence[Any]] = {"maps": trace.maps}
+    if "negative" in spec.options.branches:
+        recorded["negative_maps"] = trace.negative_maps
+    if spec.options.concepts:
+        recorded["concepts"] = trace.concept_maps
+    if spec.options.places:
+        recorded["places"] = trace.place_maps
+    if spec.options.reads:
+        recorded["text_attention"] = trace.text_attention
+    if spec.options.budget:
+        recorded["attention_budget"] = trace.budgets
+    return recorded
 
 
 def _references(
@@ -379,16 +383,15 @@ def _references(
         images = images[number]
     if not isinstance(images, list):
         images = [images]
-    pictures: Sequence[Any] = [None] * len(recordings)
     is_known = call.get("image_reference") is None and len(images) == len(recordings)
-    if is_known and all(isinstance(one, Image.Image) for one in images):
-        pairs = zip(images, recordings, strict=True)
-        pictures = [to_rgb(one).resize(recording.size) for one, recording in pairs]
-    maps = map(HeatMaps, recordings, pictures)
-    place_maps: Sequence[HeatMaps | None] = [None] * len(recordings)
-    if places:
-        place_maps = list(map(HeatMaps, places, pictures))
-    return tuple(map(ReferenceImage, maps, place_maps))
+    references: list[ReferenceImage] = []
+    for n, recording in enumerate(recordings):
+        picture = None
+        if is_known and isinstance(images[n], Image.Image):
+            picture = to_rgb(images[n]).resize(recording.size)
+        place_maps = HeatMaps(places[n], picture) if places else None
+        references.append(ReferenceImage(HeatMaps(recording, picture), place_maps))
+    return tuple(references)
 
 
 def _weights_of(
@@ -480,35 +483,6 @@ def _call(
     images = result[0]  # LDM3D's depth maps follow
     flags = getattr(result, "nsfw_content_detected", None) or [None] * len(images)
     return images, flags
-
-
-def _shared_settings(
-    pipe: Any,
-    options: GenerateOptions,
-    edits: Sequence[Edit],
-) -> dict[str, Any]:
-    steps, steps_source = settings.effective_value(
-        pipe, "steps", options.steps, options.arguments
-    )
-    guidance, guidance_source = settings.effective_value(
-        pipe, "guidance", options.guidance
-    )
-    defaults = {
-        "steps": steps_source,
-        "guidance": guidance_source,
-        "size": "pipeline" if options.size is None else None,
-    }
-    return {
-        **vars(options),
-        "steps": steps,
-        "guidance": guidance,
-        "defaults": {name: source for name, source in defaults.items() if source},
-        "keep": tuple(sorted(options.keep)),
-        "branches": tuple(sorted(options.branches)),
-        **settings.describe(pipe),
-        "edits": saved_edits(edits),
-        "arguments": argument_note(options.arguments),
-    }
 
 
 # --- after each step ---

@@ -13,12 +13,9 @@ that draws as its source does returns the image. After FlowEdit (Kulikov et al.,
 scheduler whose noise levels are known.
 """
 
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
-from math import ceil, floor, log, prod, sqrt
+from math import prod, sqrt
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -60,9 +57,9 @@ from heedmap.pipelines.generation import (
     image_of,
     pixels_of,
 )
-from heedmap.pipelines.settings import effective_value
+from heedmap.pipelines.measures import image_difference
+from heedmap.pipelines.settings import effective_options
 from heedmap.recording.probing import Probe
-from heedmap.results.edits import image_difference
 from heedmap.results.runs import Run
 from heedmap.text.weights import parse_weights
 
@@ -85,14 +82,7 @@ def open_image(image: object) -> Image.Image:
         raise ArgumentError(
             f"the image is {quoted(image)}: expected a Pillow image, or the path of a file"
         )
-    upright = image
-    # Broken EXIF data.
-    with (
-        warnings.catch_warnings(action="ignore"),
-        suppress(Exception),
-    ):
-        upright = ImageOps.exif_transpose(image)
-    return to_rgb(upright)
+    return ImageOps.exif_transpose(to_rgb(image))
 
 
 def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
@@ -107,17 +97,8 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
     factor = unit(pipe)
     if any(side % factor for side in size) or not has_usual_area(pipe, size):
         scale = sqrt(prod(default_size(pipe)) / prod(size)) / factor
-        w, h = (scale * side for side in size)
-
-        def distortion(cells: Sequence[int]) -> tuple[float, float]:
-            """Compare the proportions, then the area."""
-            wide = log(cells[0] / w)
-            high = log(cells[1] / h)
-            return round(abs(wide - high), 9), abs(wide + high)
-
-        sides = ({max(1, floor(side)), ceil(side)} for side in (w, h))
-        wide, high = min(product(*sides), key=distortion)
-        size = (wide * factor, high * factor)
+        w, h = (max(1, round(side * scale)) * factor for side in size)
+        size = (w, h)
     return check_size(pipe, size)
 
 
@@ -333,7 +314,8 @@ class ImageSource:
         options: GenerateOptions,
     ) -> None:
         assert options.size is not None
-        count, _ = effective_value(pipe, "steps", options.steps)
+        effective, _ = effective_options(pipe, options)
+        count: Any = effective.steps
         self._flow = pipe.scheduler if is_flow(pipe) else None
         # those of a flow's beginning
         self._levels = [(0.0, 1.0)]

@@ -4,7 +4,8 @@ An image of a batch is generated at the same place of a batch of the same size, 
 batch changes how a processor rounds. The other images of the batch are copies of it.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from heedmap.backends import loading
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.registry import DIFFUSERS_NAMES, check_names
-from heedmap.errors import ArgumentError, join_words, plural
+from heedmap.errors import ArgumentError, join_words
 from heedmap.io.guides import SavedLoss
 from heedmap.io.places import check_places
 from heedmap.io.schemas import Settings
@@ -57,9 +58,8 @@ class RepeatResult:
     Attributes:
         run: the new result.
         same: True if all pixels are the same, or all numbers of the maps.
-        largest: the largest difference of a channel, 0 to 255, or of a number.
-        differing: the number of pixels that differ, in all images, or of numbers.
-        pixels: the number of all pixels or numbers; of another size or shape all of them differ.
+        largest: the largest difference of a channel, 0 to 255, or of a number; infinite for
+            another size or shape.
         changed: (saved, now) by the dotted name of each setting that differs; None if it is
             missing. A scheduler that differs was replaced by the saved one for the repetition.
     """
@@ -67,31 +67,16 @@ class RepeatResult:
     run: Drawing
     same: bool
     largest: float
-    differing: int
-    pixels: int
     changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Write the result of the comparison as a sentence."""
         if self.same:
             return "The repetition is identical."
-        unit = "pixel"
-        largest = f"{self.largest} of 255"
+        unit = " of 255"
         if isinstance(self.run, Run) and self.run.settings.located:
-            unit = "number"
-            largest = f"{self.largest:.2g}"
-        count = f"{self.differing} of {plural(self.pixels, unit)}"
-        return f"The repetition differs: {count}, by up to {largest}."
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain JSON types, without the images."""
-        changed = {
-            name: {"noted": before, "now": now}
-            for name, (before, now) in self.changed.items()
-        }
-        values = {**vars(self), "changed": changed}
-        del values["run"]
-        return values
+            unit = ""
+        return f"The repetition differs by up to {self.largest:.3g}{unit}."
 
 
 def compared(
@@ -100,39 +85,26 @@ def compared(
     changed: Mapping[str, tuple[Any, Any]],
 ) -> RepeatResult:
     """Compare a result with the saved one; `changed` has the settings that differ."""
-    largest: float = 0
-    differing = 0
-    count = 0
-    before, top = _arrays(saved)
-    after, _ = _arrays(new)
-    for one, other in zip(before, after, strict=True):
-        difference = np.full(one.shape[:-1], top)
+    largest = 0.0
+    for one, other in zip(_arrays(saved), _arrays(new), strict=True):
+        difference = math.inf
         if one.shape == other.shape:
-            difference = np.abs(one - other).max(axis=-1)
-        largest = max(largest, difference.max().item())
-        differing += int(np.count_nonzero(difference))
-        count += difference.size
-    return RepeatResult(new, not differing, largest, differing, count, dict(changed))
+            difference = float(np.abs(one - other).max())
+        largest = max(largest, difference)
+    return RepeatResult(new, not largest, largest, dict(changed))
 
 
-def _arrays(result: Drawing) -> tuple[list[np.ndarray], float]:
-    """Return the values to compare, (…, channels) each, and their upper bound.
-
-    These are the numbers of the maps of a located run, or else the pixels of each image once.
-    """
+def _arrays(result: Drawing) -> Sequence[np.ndarray]:
+    """Return the numbers of the maps of a located run, or else the pixels of each image once."""
     if isinstance(result, Run) and result.settings.located is not None:
-        arrays: list[np.ndarray | None] = []
-        for maps in filter(None, (result.maps, result.concepts)):
-            recording = maps.recording
-            arrays += [*recording.arrays, *recording.outputs, recording.refined]
-        return [array[..., None] for array in arrays if array is not None], 1
+        return result.maps.recording.arrays
     if isinstance(result, Run):
         runs = [result]
     elif isinstance(result, EditResult):
         runs = [result.source, result.edited]
     else:
         runs = [*result.sources.values(), *(cell.result.edited for cell in result)]
-    return [np.asarray(run.image.convert("RGB"), dtype=np.int16) for run in runs], 255
+    return [np.asarray(run.image.convert("RGB"), dtype=np.int16) for run in runs]
 
 
 # --- the call of a saved run --------------------------------------------------------------------
@@ -252,7 +224,7 @@ def repeat(
             compared with the SHA-256 of the original, a function with its name.
 
     Returns:
-        The new result, with the number of pixels that differ and the settings that differ.
+        The new result, with the largest difference and the settings that differ.
 
     Raises:
         ArgumentError: if such an argument is missing or differs from the original, or more is to
@@ -260,7 +232,7 @@ def repeat(
         ModelError: if the model named in the settings cannot be loaded.
         RunError: if the folder is not a result, or a saved scheduler cannot be made.
     """
-    saved = load_result(run) if isinstance(run, str | Path) else run
+    saved = load_result(run)
     more: dict[str, Any] = {"reads": reads, "budget": budget}
     if places is not None:
         more["places"] = check_places(places)
@@ -277,12 +249,12 @@ def repeat(
             new = generate_again(pipe, saved, arguments, progress)
         else:
             new = _pair(pipe, saved.edited, arguments, progress)
-            places = [
-                run.settings.batch_place or (0, 1)
+            sizes = {
+                (run.settings.batch_place or (0, 1))[1]
                 for run in (saved.source, saved.edited)
-            ]
+            }
             # The source is that of an earlier batch.
-            if places[0][1] != places[1][1]:
+            if len(sizes) > 1:
                 source = generate_again(pipe, saved.source, arguments, progress)
                 new = replace(new, source=source)
     return compared(saved, new, changed)
@@ -312,10 +284,11 @@ def load_for(
     """
     settings = _settings(saved)
     available = {
+        "cpu": True,
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
     }
-    if device == "auto" and available.get(settings.device, settings.device == "cpu"):
+    if device == "auto" and available.get(settings.device):
         device = cast(Device, settings.device)
     if dtype == "auto" and settings.dtype in loading.DTYPES:
         dtype = cast(Dtype, settings.dtype)

@@ -7,7 +7,6 @@ import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -29,38 +28,35 @@ from heedmap.options import GenerateOptions
 from heedmap.pipelines.arguments import argument, argument_note
 
 
-def effective_value(
+def effective_options(
     pipe: Any,
-    name: str,
-    value: Any,
-    arguments: Mapping[str, Any] | None = None,
-) -> tuple[Any, str | None]:
-    """Return the "steps" or "guidance" that a pipeline will use, and the source of the value.
+    options: GenerateOptions,
+) -> tuple[GenerateOptions, dict[str, str]]:
+    """Return the options with the steps and the guidance that a pipeline will use, and sources.
 
-    The value is None if it is not known. The source is "card" (of an embedded model), "pipeline",
-    the name of an argument (`timesteps` or `sigmas`) that sets the steps, or None for `value`, the
-    user's.
+    A value is None if it is not known. A source is that of an option that the user did not set:
+    "card" (of an embedded model), "pipeline", or the name of the argument (`timesteps` or `sigmas`)
+    that sets the steps.
     """
-    arguments = {**family_of(pipe).defaults, **(arguments or {})}
-    for list_name in STEP_LISTS if name == "steps" else ():
-        steps = arguments.get(list_name)
-        if steps is not None and hasattr(steps, "__len__"):
-            return len(steps), list_name
-    if value is not None:
-        return argument_note(value), None
-    if loading.is_embedded(pipe):
-        return getattr(tiny.defaults(loading.name_of(pipe)), name), "card"
-    return parameters(pipe).get(DIFFUSERS_NAMES[name]), "pipeline"
-
-
-def apply_model_defaults(pipe: Any, options: GenerateOptions) -> GenerateOptions:
-    """Fill in the steps and guidance of an embedded model's card where none are given."""
     values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    if options.size is None:
+        sources["size"] = "pipeline"
     for name in ("steps", "guidance"):
-        value, source = effective_value(pipe, name, getattr(options, name))
-        if source == "card":
-            values[name] = value
-    return replace(options, **values)
+        if getattr(options, name) is not None:
+            continue
+        if loading.is_embedded(pipe):
+            values[name] = getattr(tiny.defaults(loading.name_of(pipe)), name)
+            sources[name] = "card"
+        else:
+            values[name] = parameters(pipe).get(DIFFUSERS_NAMES[name])
+            sources[name] = "pipeline"
+    arguments = {**family_of(pipe).defaults, **options.arguments}
+    for name in STEP_LISTS:
+        if hasattr(arguments.get(name), "__len__"):
+            values["steps"] = len(arguments[name])
+            sources["steps"] = name
+    return replace(options, **values), sources
 
 
 def describe(pipe: Any) -> dict[str, Any]:
@@ -88,16 +84,11 @@ def describe(pipe: Any) -> dict[str, Any]:
         "hardware": hardware,
         "dtype": str(pipe.dtype).removeprefix("torch."),
         "threads": torch.get_num_threads(),
-        "versions": _versions(),
+        "versions": Versions(
+            *map(version, ("heedmap", "torch", "diffusers", "transformers")),
+            python=platform.python_version(),
+        ),
     }
-
-
-@cache
-def _versions() -> Versions:
-    names = ("heedmap", "torch", "diffusers", "transformers")
-    return Versions(
-        python=platform.python_version(), **{name: version(name) for name in names}
-    )
 
 
 def _scheduler_note(scheduler: Any) -> Scheduler:
@@ -111,20 +102,16 @@ def settings_diff(saved: Settings, pipe: Any) -> dict[str, tuple[Any, Any]]:
     """Compare saved settings with those of a pipeline.
 
     Returns:
-        (saved, now) by the dotted name of each setting that differs; None if it is missing. Of a
-        scheduler of another class only the class is listed.
+        (saved, now) by the dotted name of each setting that differs; None if it is missing.
     """
     settings = describe(pipe)
     del settings["scheduler"]  # `schedulers` has the class
     now = _flat(to_json(settings))
     before = _flat(to_json({name: getattr(saved, name) for name in settings}))
-    names = [name for name in now | before if before.get(name) != now.get(name)]
-    others = [name.removesuffix("class") for name in names if name.endswith(".class")]
-    configs = tuple(f"{name}config" for name in others)
     return {
         name: (before.get(name), now.get(name))
-        for name in names
-        if not name.startswith(configs)
+        for name in now | before
+        if before.get(name) != now.get(name)
     }
 
 

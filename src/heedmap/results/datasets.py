@@ -2,9 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,20 +14,20 @@ from rich.progress import track
 
 from heedmap.checks import check_one_of
 from heedmap.errors import RunError, SelectionError, UnknownWordError, WordError
-from heedmap.figures.overlays import to_rgb
+from heedmap.figures.overlays import hue_colours, to_rgb
 from heedmap.io.reading import path_of
 from heedmap.io.writing import put_file, slug, whole_folder
-from heedmap.maps.masks import Segments
 from heedmap.results.runs import Run
 from heedmap.text.prompts import word_keys
 from heedmap.text.words import TokenTable
 
-_FILES: Mapping[str, Sequence[str]] = {
-    "coco": ("images/{}.png",),
-    "voc": ("JPEGImages/{}.jpg", "SegmentationClass/{}.png"),
-    "png": ("images/{}.png", "masks/{}.png"),
+_FOLDERS = {
+    "coco": ("images", ""),
+    "voc": ("JPEGImages", "SegmentationClass"),
+    "png": ("images", "masks"),
 }
-"""The file of an image, and that of its labels, by format."""
+"""The folders of images and of label images, by format."""
+_LIST = "ImageSets/Segmentation/train.txt"
 _BACKGROUND = "background"  # also of a phrase of this name
 _MOST_CLASSES = 254  # of 8-bit labels; in VOC, 255 marks pixels to ignore
 _Phrases = dict[str | int, str]  # the classes of words, or of numbers of words
@@ -53,8 +52,8 @@ def dataset(
 
     - coco: `images/`, and `annotations.json` with an annotation for each phrase that an image
       shows. Its images also have "run", the folder of the run, and "prompt".
-    - voc: `JPEGImages/`, `SegmentationClass/` (with the colours of PASCAL VOC),
-      `ImageSets/Segmentation/train.txt` (the names of all images) and `labelmap.txt`.
+    - voc: `JPEGImages/`, `SegmentationClass/` (the numbers of classes, with a palette),
+      `ImageSets/Segmentation/train.txt` (the names of all images) and `classes.txt`.
     - png: `images/`, `masks/` (grey levels are the numbers of classes) and `classes.txt`.
 
     Args:
@@ -73,63 +72,84 @@ def dataset(
             has no refined maps; or if something is at `out` already.
         UnknownWordError: if no prompt has one of the words.
     """
-    check_one_of("format", format, _FILES)
+    check_one_of("format", format, _FOLDERS)
     check_one_of("classes", classes, ("phrase", "noun"))
     root = path_of(folder)
     chosen = [words] if isinstance(words, str) else words
     phrases_of = _phrases_below(root, chosen, classes)
-    if not phrases_of:
-        raise RunError(
-            f"{root} holds no saved run whose prompt has such words: name a folder of saved runs, "
-            "and words of their prompts"
-        )
     names: set[str] = set()
     for phrases in phrases_of.values():
         names.update(phrases.values())
     names.discard(_BACKGROUND)
     if not names or (format != "coco" and len(names) > _MOST_CLASSES):
         raise RunError(
-            f"the runs in {root} have {len(names)} classes: expected 1 to {_MOST_CLASSES}, or more "
-            "in the format coco; name a folder of saved runs, and words of their prompts"
+            f"the saved runs in {root} have {len(names)} classes: expected 1 to {_MOST_CLASSES}, "
+            "or more in the format coco; name a folder of saved runs, and words of their prompts"
         )
     unknown = set(chosen or ()).difference(*phrases_of.values())
     if unknown:
         raise UnknownWordError(f"no prompt in {root} has the words {sorted(unknown)}")
-    bar = track(
-        phrases_of.items(),
-        "Runs",
-        console=Console(stderr=True),
-        disable=not show_progress,
-    )
     labels = [_BACKGROUND, *sorted(names)]
+    console = Console(stderr=True)
+    bar = track(phrases_of.items(), "Runs", console=console, disable=not show_progress)
+    categories = [{"id": n, "name": name} for n, name in enumerate(labels)]
+    coco: dict[str, list[Any]] = {
+        "images": [],
+        "categories": categories[1:],
+        "annotations": [],
+    }
+    image_folder, label_folder = _FOLDERS[format]
+    suffix = "jpg" if format == "voc" else "png"
+    stems: list[str] = []
     with whole_folder(out) as partial:
-        for file in _FILES[format]:
-            (partial / file).parent.mkdir()
-        examples = _examples(root, bar, labels)
+        (partial / image_folder).mkdir()
+        (partial / label_folder).mkdir(exist_ok=True)
+        for number, (place, phrases) in enumerate(bar, 1):
+            run = Run.load(place)
+            try:
+                segments = run.maps.segment([*phrases])
+            except SelectionError as error:
+                raise RunError(f"{place}: {error}") from error
+            run_name = place.relative_to(root).as_posix()
+            stem = f"{number:06}-{slug(run_name, 100)}"
+            stems.append(stem)
+            file = f"{stem}.{suffix}"
+            to_rgb(run.image).save(partial / image_folder / file, quality=95)
+            numbers = [0, *map(labels.index, phrases.values())]
+            if label_folder:
+                array = np.array(numbers, np.uint8)[segments.labels]
+                label_image = Image.fromarray(array)
+                if format == "voc":
+                    label_image.putpalette([0, 0, 0, *hue_colours().flatten().tolist()])
+                label_image.save(partial / label_folder / f"{stem}.png")
+                continue
+            about = {"id": number, "run": run_name, "prompt": segments.prompt}
+            _add(coco, segments.coco(file), about, numbers)
         if format == "coco":
-            _write_coco(partial, examples, labels)
+            put_file(partial / "annotations.json", json.dumps(coco).encode())
         else:
-            _write_labels(partial, examples, labels, format)
+            put_file(partial / "classes.txt", "\n".join([*labels, ""]).encode())
+        if format == "voc":
+            put_file(partial / _LIST, "\n".join([*stems, ""]).encode())
     return Path(out)
 
 
-@dataclass(frozen=True, eq=False)
-class _Example:
-    """A run of a data set.
-
-    Attributes:
-        stem: the name of its files, without the ending.
-        run_name: the folder of the run.
-        image: the image, RGB.
-        segments: its segments.
-        numbers: the number of the class of each label of the segments.
-    """
-
-    stem: str
-    run_name: str
-    image: Image.Image
-    segments: Segments
-    numbers: list[int]
+def _add(
+    coco: dict[str, list[Any]],
+    image: dict[str, Any],
+    about: dict[str, Any],
+    numbers: Sequence[int],
+) -> None:
+    """Add the annotations of an image, with the numbers of the classes for those of its phrases."""
+    coco["images"].append(image["images"][0] | about)
+    for annotation in image["annotations"]:
+        ids: dict[str, int] = {
+            "id": len(coco["annotations"]) + 1,
+            "image_id": about["id"],
+            "category_id": numbers[annotation["category_id"]],
+        }
+        if ids["category_id"]:
+            coco["annotations"].append(annotation | ids)
 
 
 def _phrases_below(
@@ -149,87 +169,6 @@ def _phrases_below(
     return phrases_of
 
 
-def _examples(
-    root: Path,
-    phrases_of: Iterable[tuple[Path, _Phrases]],
-    labels: Sequence[str],
-) -> Iterator[_Example]:
-    """Yield the runs of a data set one after the other."""
-    for number, (place, phrases) in enumerate(phrases_of, 1):
-        run = Run.load(place)
-        try:
-            segments = run.maps.segment([*phrases])
-        except SelectionError as error:
-            raise RunError(f"{place}: {error}") from error
-        run_name = place.relative_to(root).as_posix()
-        yield _Example(
-            stem=f"{number:06}-{slug(run_name, 100)}",
-            run_name=run_name,
-            image=to_rgb(run.image),
-            segments=segments,
-            numbers=[0, *map(labels.index, phrases.values())],
-        )
-
-
-def _write_coco(
-    folder: Path,
-    examples: Iterable[_Example],
-    labels: Sequence[str],
-) -> None:
-    """Write images and annotations of all examples."""
-    categories = [{"id": n, "name": name} for n, name in enumerate(labels)]
-    images: list[Any] = []
-    annotations: list[Any] = []
-    for number, example in enumerate(examples, 1):
-        path = folder / _FILES["coco"][0].format(example.stem)
-        example.image.save(path)
-        coco = example.segments.coco(path.name)
-        prompt = example.segments.prompt
-        about = {"id": number, "run": example.run_name, "prompt": prompt}
-        images.append(coco["images"][0] | about)
-        for annotation in coco["annotations"]:
-            annotation["id"] = len(annotations) + 1
-            annotation["image_id"] = number
-            annotation["category_id"] = example.numbers[annotation["category_id"]]
-            if annotation["category_id"]:
-                annotations.append(annotation)
-    content = {
-        "images": images,
-        "categories": categories[1:],
-        "annotations": annotations,
-    }
-    put_file(folder / "annotations.json", json.dumps(content).encode())
-
-
-def _write_labels(
-    folder: Path,
-    examples: Iterable[_Example],
-    labels: Sequence[str],
-    format: str,
-) -> None:
-    """Write images and label images of all examples, and the names of the classes."""
-    colours = _voc_colours()
-    image_file, label_file = _FILES[format]
-    stems: list[str] = []
-    for example in examples:
-        stems.append(example.stem)
-        example.image.save(folder / image_file.format(example.stem), quality=95)
-        numbers = np.array(example.numbers, np.uint8)
-        image = Image.fromarray(numbers[example.segments.labels])
-        if format == "voc":
-            image.putpalette(colours.tobytes())
-        image.save(folder / label_file.format(example.stem))
-    lists = {"classes.txt": labels}
-    if format == "voc":
-        rows = zip(labels, colours.tolist(), strict=False)
-        lists = {
-            "labelmap.txt": [f"{name}:{r},{g},{b}::" for name, (r, g, b) in rows],
-            "ImageSets/Segmentation/train.txt": stems,
-        }
-    for file, lines in lists.items():
-        put_file(folder / file, "\n".join([*lines, ""]).encode())
-
-
 def _phrases(
     table: TokenTable,
     words: Sequence[str] | None,
@@ -246,13 +185,3 @@ def _phrases(
             texts[word] = word
     first = -1 if classes == "noun" else 0
     return {query: " ".join(word_keys(text)[first:]) for query, text in texts.items()}
-
-
-def _voc_colours() -> np.ndarray:
-    """Return the colours of the classes of PASCAL VOC: uint8 (256, 3).
-
-    The bits of a number, from the lowest, are in turn red, green and blue, from the highest.
-    """
-    numbers = np.arange(256, dtype=np.uint8)[:, None]
-    bits = np.unpackbits(numbers, axis=1, bitorder="little")
-    return np.hstack([np.packbits(bits[:, at::3], axis=1) for at in range(3)])

@@ -1,6 +1,5 @@
 """A source image and its edit, with the measures of the change."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import centred, enlarge, to_rgb
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
-from heedmap.io.schemas import Change, EditReport, Measures, ResultFile, returned
+from heedmap.io.schemas import EditReport, ResultFile, returned
 from heedmap.maps.heatmaps import scale_name
 from heedmap.page import pages
 from heedmap.results import Result, json_part, within
@@ -80,27 +79,14 @@ class EditResult(Result):
         change = f"up to {self._change().max():.0%} of full range"
         image = self.source.input_image
         back = self.report.reconstruction
-        panels: list[Panel] = []
-        if image is not None and back is not None:
-            quality = returned(back.psnr_db)
-            panels.append(Panel("your image", enlarge(image), quality))
-        panels += [
-            Panel(
-                "the source",
-                enlarge(self.source.image),
-                source,
-            ),
-            Panel(
-                "the edit",
-                enlarge(self.edited.image),
-                edited,
-            ),
-            Panel(
-                "the difference",
-                enlarge(self.difference()),
-                change,
-            ),
+        images = [
+            ("the source", self.source.image, source),
+            ("the edit", self.edited.image, edited),
+            ("the difference", self.difference(), change),
         ]
+        if image is not None and back is not None:
+            images.insert(0, ("your image", image, returned(back.psnr_db)))
+        panels = [Panel(name, enlarge(one), note) for name, one, note in images]
         for heat, side in heats:
             panels.append(Panel(f"{heat.label} ({side})", heat.render(low, top)))
         if self.blend_image is not None:
@@ -177,79 +163,3 @@ def draw_change(change: np.ndarray, top: float) -> Image.Image:
         low=0,
         high=max(1 / 255, top),
     )
-
-
-def change_between(
-    before: Image.Image,
-    after: Image.Image,
-    inside: np.ndarray,
-) -> Change:
-    """Measure the change of an image inside and outside of a mask, bool (H, W), of its size."""
-    a = _floats(before)
-    b = _floats(after)
-    squares = ((a - b) ** 2).mean(axis=-1)
-    side = min(before.size)
-    window = min(7, side - (side + 1) % 2)
-    similar = similarity(a, b, window).mean(axis=-1)
-
-    def measures(part: np.ndarray) -> Measures:
-        share = round(float(part.mean()), 6)
-        mse = psnr_db = ssim = None
-        if part.any():
-            mse = float(squares[part].mean())
-            ssim = float(similar[part].mean())
-            psnr_db = -10 * math.log10(mse) if mse else None
-        return Measures(
-            share,
-            mse,
-            psnr_db,
-            ssim,
-        )
-
-    return Change(inside=measures(inside), outside=measures(~inside))
-
-
-def image_difference(before: Image.Image, after: Image.Image) -> Measures:
-    """Measure the difference of two images of one size."""
-    everywhere = np.ones(before.size[::-1], dtype=bool)
-    return change_between(before, after, everywhere).inside
-
-
-def similarity(a: np.ndarray, b: np.ndarray, window: int) -> np.ndarray:
-    """Return the structural similarity (SSIM) at each pixel and channel of two images.
-
-    Over square windows of equal weights, with sample variances, K1 = 0.01 and K2 = 0.03: Wang,
-    Bovik, Sheikh and Simoncelli, "Image quality assessment: from error visibility to structural
-    similarity" (2004). Images are mirrored at their borders. Both are float64 (H, W, C)
-    from 0 to 1; `window` is the side of a window in pixels, an odd number.
-    """
-    mean_a = _means(a, window)
-    mean_b = _means(b, window)
-    sample = window**2 / max(1, window**2 - 1)
-    var_a = sample * (_means(a * a, window) - mean_a * mean_a)
-    var_b = sample * (_means(b * b, window) - mean_b * mean_b)
-    covariance = sample * (_means(a * b, window) - mean_a * mean_b)
-    c1 = 0.01**2
-    c2 = 0.03**2
-    equal = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
-    squares = mean_a**2 + mean_b**2 + c1
-    return equal / (squares * (var_a + var_b + c2))
-
-
-def _means(values: np.ndarray, window: int) -> np.ndarray:
-    """Return the mean of the window around each pixel: (H, W, C) -> (H, W, C)."""
-    half = window // 2
-    for axis in (0, 1):
-        lines = np.moveaxis(values, axis, 0)
-        border = [(half, half), (0, 0), (0, 0)]
-        lines = np.pad(lines, border, mode="symmetric")
-        # From one window to the next: the pixel that comes in, less the one that goes out.
-        first = np.cumsum(lines[:window], axis=0)[-1:]
-        changes = lines[window:] - lines[:-window]
-        sums = np.cumsum(np.concatenate([first, changes]), axis=0)
-        values = np.moveaxis(sums / window, 0, axis)
-    return values
-
-
-def _floats(image: Image.Image) -> np.ndarray:
-    return np.asarray(image.convert("RGB"), dtype=np.float64) / 255

@@ -145,8 +145,8 @@ class Grid(Result):
     Attributes:
         cells: every combination once, the last axis fastest.
         report: the arguments of `grid` (`grid.report.source`, `.targets`, `.weights`,
-            `.cross_replace`, `.self_replace`, `.seeds` and others), `.batch` (images in the largest
-            batch) and `.sources_drawn` (the number of times that the source was computed).
+            `.cross_replace`, `.self_replace`, `.seeds` and others), and `.batch` (images in the
+            largest batch).
     """
 
     cells: tuple[Cell, ...]
@@ -279,12 +279,12 @@ class Grid(Result):
                     report=pair.report,
                 )
             )
-        values = {"report": self.report, "cells": cells}
         return parts | json_part(
             "grid.json",
             GridFile,
             parts,
-            **values,
+            report=self.report,
+            cells=cells,
         )
 
     @classmethod
@@ -322,13 +322,17 @@ def result_name(result: Run | EditResult | Grid) -> str:
     return f"{slug(run.settings.prompt, 48)}-{run.settings.seed}"
 
 
-def load_result(folder: str | Path) -> Run | EditResult | Grid:
-    """Load the run, edit or grid in a folder; no model and no torch is loaded.
+def load_result(
+    result: Run | EditResult | Grid | str | Path,
+) -> Run | EditResult | Grid:
+    """Return a result, or load the run, edit or grid in a folder, without a model and torch.
 
     Raises:
         RunError: if there is none, or something in it is broken.
     """
-    folder = reading.path_of(folder)
+    if isinstance(result, Result):
+        return result
+    folder = reading.path_of(result)
     for name, kind in (("grid.json", Grid), ("edit.json", EditResult)):
         if (folder / name).is_file():
             return kind.load(folder)

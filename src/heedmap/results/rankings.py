@@ -1,13 +1,9 @@
 """A ranking of layers or heads by the change of the image in a word's mask, without each."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
-from heedmap.figures import plots
 from heedmap.results.runs import Run
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Removal(NamedTuple):
@@ -33,7 +29,8 @@ class Ranking:
     """The layers or heads of a model, ranked by the change of the image in a word's mask.
 
         ranking = hm.rank(pipe, run, "house")
-        ranking.removals[0].layer, pandas.DataFrame(ranking.removals), ranking.figure()
+        table = pandas.DataFrame(ranking.removals)
+        table.plot.barh(x="name", y=["inside", "outside"])
 
     Attributes:
         word: the word.
@@ -44,17 +41,3 @@ class Ranking:
     word: str
     run: Run
     removals: tuple[Removal, ...]
-
-    def figure(self) -> "Figure":
-        """Draw the change inside of the word's mask as bars, and that outside as points."""
-        from matplotlib.figure import Figure
-
-        _, _, names, inside, outside = zip(*self.removals, strict=True)
-        figure = Figure((6, 1.4 + 0.2 * len(names)), layout="constrained")
-        ax: Any = figure.subplots()
-        ax.barh(names, inside, label=f"inside of the mask of “{self.word}”")
-        ax.plot(outside, names, "k.", label="outside")
-        ax.invert_yaxis()
-        ax.set_xlabel("mean change of the image, of full range")
-        ax.legend(loc="lower right")
-        return plots.with_bars(figure, ())

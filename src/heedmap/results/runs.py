@@ -30,7 +30,6 @@ from heedmap.io.schemas import (
     ResultFile,
     Settings,
     SideLength,
-    Small,
     StepSource,
 )
 from heedmap.io.word_edits import Confine
@@ -56,27 +55,10 @@ from heedmap.text.words import Word
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NEGATIVE = "negative.safetensors"
-_CONCEPTS = "concepts.safetensors"
-_PLACES = "places.safetensors"
-_READS = "reads.safetensors"
-_TEXT = "text.safetensors"
-_INPUT = "input.png"
-_BUDGET = "budget.safetensors"
-
-
-_TITLES = {
-    "concept": "concepts",
-    "place": "what places read",
-    "read": "what words read",
-}
-"""The titles of the figures of these kinds of maps."""
-
 
 class StepsFile(Struct, frozen=True):
-    """The content of `steps.png`: the number of images, and the size and source of each."""
+    """The content of `steps.png`: the size and the source of each image."""
 
-    count: Small
     size: tuple[SideLength, SideLength]
     shows: StepSource
 
@@ -196,31 +178,6 @@ class Run(Result):
                 )
         return figure, images
 
-    def places_figure(self) -> "Figure":
-        """Draw the image with its places, then an overlay of the image for each place.
-
-        Pixels and boxes are outlined. Each overlay has a scale of its own.
-
-        Raises:
-            NothingRecordedError: if the run was generated without places.
-        """
-        if self.places is None:
-            raise NothingRecordedError(
-                "no place was recorded: pass places=[(40, 80)] (--place 40,80)"
-            )
-        title = f"{self.settings.prompt} · {_TITLES['place']}"
-        figure, _ = self.places.figure_and_overlays(title=title, scale="word")
-        width = self.image.width
-        for word, place in zip(self.places.words, self.settings.places, strict=True):
-            box = place
-            if isinstance(place, tuple) and len(place) == 2:
-                x, y = place
-                side = max(1.0, width / 40)
-                box = (x - side, y - side, x + side, y + side)
-            if isinstance(box, tuple):
-                plots.outline(figure, word.text, box, width)
-        return figure
-
     def sheet(self, *, scale: Scale = "shared") -> Image.Image:
         """Return `figure` as an image."""
         return plots.render(self.figure(scale=scale))
@@ -294,59 +251,62 @@ class Run(Result):
             text.add_itxt("parameters", parameters_text(settings))
         parts: dict[str, Any] = {
             "image.png": png(self.image, text),
-            _INPUT: self.input_image,
+            "input.png": self.input_image,
             "steps.png": steps and steps.mosaic(),
-            "maps.safetensors": self.maps.recording,
+            "reads.safetensors": self.maps.reading,
         }
-        if self.attention_budget is not None:
-            parts[_BUDGET] = self.attention_budget.recording
-        if self.negative_maps is not None:
-            parts[_NEGATIVE] = self.negative_maps.recording
-        if overlays:
-            figure, images = self._figure_and_overlays()
-            parts["index.html"] = self.explorer().encode()
-            parts["sheet.png"] = plots.render(figure)
-            for word, image in zip(self.maps.words, images, strict=False):
-                parts[word_file(word)] = image
-        others = {"concept": self.concepts, "place": self.places}
-        if self.text_attention is not None:
-            others["read"] = self.maps.reads
-            parts[_TEXT] = self.text_attention.recording
-        if self.text_attention is not None and overlays:
-            parts["text.png"] = plots.render(self.text_attention.figure())
-        for kind, maps in others.items():
-            if maps is None:
-                continue
-            parts[f"{kind}s.safetensors"] = maps.recording
-            if not overlays:
-                continue
-            title = f"{settings.prompt} · {_TITLES[kind]}"
-            figure, images = maps.figure_and_overlays(title=title)
-            if kind == "place":
-                figure = self.places_figure()
-            parts[f"{kind}s.png"] = plots.render(figure)
-            for word, image in zip(maps.words, images, strict=False):
-                parts[word_file(word, f"{kind}-")] = image
+        recorded: dict[str, Any] = {
+            "maps": self.maps,
+            "negative": self.negative_maps,
+            "concepts": self.concepts,
+            "places": self.places,
+            "text": self.text_attention,
+            "budget": self.attention_budget,
+        }
         for number, reference in enumerate(self.references):
-            name = f"reference-{number}"
-            parts[f"{name}.safetensors"] = reference.maps.recording
-            parts[f"{name}.png"] = reference.image
-            if reference.places is not None:
-                parts[f"{name}-{_PLACES}"] = reference.places.recording
-            if overlays:
-                parts[f"{name}-sheet.png"] = reference.maps.sheet()
-        count = steps and StepsFile(len(steps.frames), steps.size, steps.shows)
-        values = {
-            "settings": settings,
-            "steps": count,
-            "guide": self.guide_report,
-        }
+            parts[f"reference-{number}.png"] = reference.image
+            recorded[f"reference-{number}"] = reference.maps
+            recorded[f"reference-{number}-places"] = reference.places
+        for name, maps in recorded.items():
+            if maps is not None:
+                parts[f"{name}.safetensors"] = maps.recording
+        if overlays:
+            parts |= self._drawn_parts()
+        sizes = steps and StepsFile(steps.size, steps.shows)
         return parts | json_part(
             "run.json",
             RunFile,
             parts,
-            **values,
+            settings=settings,
+            steps=sizes,
+            guide=self.guide_report,
         )
+
+    def _drawn_parts(self) -> dict[str, Any]:
+        """Return the page, the sheets and the overlays."""
+        figure, images = self._figure_and_overlays()
+        parts: dict[str, Any] = {
+            "index.html": self.explorer().encode(),
+            "sheet.png": plots.render(figure),
+        }
+        for word, image in zip(self.maps.words, images, strict=False):
+            parts[word_file(word)] = image
+        others = {"concept": self.concepts, "place": self.places}
+        if self.text_attention is not None:
+            others["read"] = self.maps.reads
+            parts["text.png"] = plots.render(self.text_attention.figure())
+        for kind, maps in others.items():
+            if maps is None:
+                continue
+            title = f"{self.settings.prompt} · {kind}s"
+            scale: Scale = "word" if kind == "place" else "shared"
+            figure, images = maps.figure_and_overlays(title=title, scale=scale)
+            parts[f"{kind}s.png"] = plots.render(figure)
+            for word, image in zip(maps.words, images, strict=False):
+                parts[word_file(word, f"{kind}-")] = image
+        for number, reference in enumerate(self.references):
+            parts[f"reference-{number}-sheet.png"] = reference.maps.sheet()
+        return parts
 
     @classmethod
     def read_files(cls, folder: Path) -> "Run":
@@ -363,16 +323,19 @@ class Run(Result):
                 f"{folder}: its image, maps and settings belong to different runs; make it again"
             )
 
-        def maps_of(name: str, picture: Image.Image | None = image) -> HeatMaps | None:
-            if name in file.files:
-                return HeatMaps(Recording.load(folder / name), picture)
-            return None
+        def load(name: str) -> Recording | None:
+            file_name = f"{name}.safetensors"
+            return (
+                Recording.load(folder / file_name) if file_name in file.files else None
+            )
 
-        reads = maps_of(_READS)
-        text = maps_of(_TEXT)
-        steps = input_image = budget = None
-        if _BUDGET in file.files:
-            budget = Budget(Recording.load(folder / _BUDGET))
+        def maps_of(name: str, image: Image.Image | None = image) -> HeatMaps | None:
+            part = load(name)
+            return part and HeatMaps(part, image)
+
+        text = load("text")
+        budget = load("budget")
+        steps = input_image = None
         if file.steps is not None:
             count = len(recording.timesteps)
             whole = mosaic_size(count, file.steps.size)
@@ -383,41 +346,38 @@ class Run(Result):
                 file.steps.size,
                 file.steps.shows,
             )
-        if _INPUT in file.files:
-            input_image = reading.read_image(folder / _INPUT, size=size)
+        if "input.png" in file.files:
+            input_image = reading.read_image(folder / "input.png", size=size)
         references: list[ReferenceImage] = []
-        while (name := f"reference-{len(references)}") + ".safetensors" in file.files:
-            read = Recording.load(folder / f"{name}.safetensors")
-            picture = None
+        while read := load(name := f"reference-{len(references)}"):
+            reference = None
             if f"{name}.png" in file.files:
-                picture = reading.read_image(folder / f"{name}.png", size=read.size)
-            places = maps_of(f"{name}-{_PLACES}", picture)
-            references.append(ReferenceImage(HeatMaps(read, picture), places))
+                reference = reading.read_image(folder / f"{name}.png", size=read.size)
+            places = maps_of(f"{name}-places", reference)
+            references.append(ReferenceImage(HeatMaps(read, reference), places))
         return cls(
             image,
-            HeatMaps(
-                recording, image, reading=None if reads is None else reads.recording
-            ),
+            HeatMaps(recording, image, reading=load("reads")),
             settings,
-            maps_of(_NEGATIVE),
-            steps,
-            maps_of(_CONCEPTS),
-            input_image,
-            tuple(references),
-            budget,
-            maps_of(_PLACES),
-            None if text is None else TextAttention(text.recording),
-            file.guide,
+            negative_maps=maps_of("negative"),
+            step_pictures=steps,
+            concepts=maps_of("concepts"),
+            input_image=input_image,
+            references=tuple(references),
+            attention_budget=budget and Budget(budget),
+            places=maps_of("places"),
+            text_attention=text and TextAttention(text),
+            guide_report=file.guide,
         )
 
 
 def _why_no_run(folder: Path) -> str:
     if not folder.exists():
         return f"there is no folder {folder}: name the folder of a saved result"
-    for name in ("edited", "cells/001", "run"):  # of an edit, a grid, an ablation
-        if (folder / name / "run.json").is_file():
-            return f"{folder} holds several runs: name one of them, such as {folder / name}"
-    return f"{folder} has no run.json: name the folder of a saved result"
+    return (
+        f"{folder} has no run.json: name the folder of a run, such as 'edited' in that of an edit, "
+        "or 'cells/001' in that of a grid"
+    )
 
 
 def word_file(word: Word, prefix: str = "") -> str:
@@ -502,32 +462,33 @@ def compare(
         if all(other[name] == text for other in texts)
     }
     note = ("seed", "steps", "guidance", "size", "model")
-    rows: list[list[Image.Image | str]] = [[maps.image or ""] for maps in small]
-    shares: list[Share | None] = [maps.recording.share_of for maps in small]
     bars: list[plots.ScaleBar] = []
+    ranges: dict[Any, tuple[float, float]] = {}  # by share and word
+    shares: list[Share | None] = [maps.recording.share_of for maps in small]
     for share in dict.fromkeys(shares):
-        group = [number for number, one in enumerate(shares) if one == share]
-        columns: dict[str, list[HeatMap]] = {}
+        columns: dict[Any, list[HeatMap]] = {}
         for word in names:
-            heats = [small[n][word] for n in group if word in small[n]]
-            if heats:
-                columns[word] = heats
-        ranges: dict[str, tuple[float, float]] = {}
+            for maps in small:
+                if maps.recording.share_of == share and word in maps:
+                    columns.setdefault((share, word), []).append(maps[word])
         if columns:
             # Of the maps here, not of all words.
             values: Scale = "raw" if scale == "raw" else "word"
             spans, ends = colour_ranges(
                 columns.values(), values, shared=scale != "word"
             )
-            ranges = dict(zip(columns, spans, strict=True))
+            ranges |= zip(columns, spans, strict=True)
             bars.append(plots.ScaleBar(scale_name(_SCALES[scale], share), ends))
-        for number in group:
-            maps = small[number]
-            for word in names:
-                cell = "not read"
-                if word in maps:
-                    cell = maps[word].render(*ranges[word], short_side=1)
-                rows[number].append(cell)
+    rows: list[list[Image.Image | str]] = []
+    for maps in small:
+        row: list[Image.Image | str] = [maps.image or ""]
+        for word in names:
+            cell = "not read"
+            if word in maps:
+                span = ranges[maps.recording.share_of, word]
+                cell = maps[word].render(*span, short_side=1)
+            row.append(cell)
+        rows.append(row)
     return plots.draw_table(
         [*zip(labels(several), rows, strict=True)],
         ["the image", *names],
@@ -566,10 +527,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
     """Return a label of each run: its prompt, seed, steps, model and so on, where they differ."""
     several = [setting_texts(run) for run in runs]
     names = [name for name in several[0] if len({run[name] for run in several}) > 1]
-    texts = [", ".join(filter(None, map(run.get, names))) for run in several]
-    if len({*texts}) == len(runs):
-        return texts
-    return [f"run {n}, {text}".removesuffix(", ") for n, text in enumerate(texts, 1)]
+    return [", ".join(filter(None, map(run.get, names))) for run in several]
 
 
 def common_words(runs: Sequence[Run]) -> list[str]:

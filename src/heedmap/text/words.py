@@ -7,7 +7,7 @@ table are also its schema in files.
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, groupby
 from typing import Annotated
 
 from heedmap.checks import check_int, check_text
@@ -20,7 +20,7 @@ from heedmap.errors import (
 )
 from heedmap.io.schemas import TOKENS_AT_MOST, WORDS_AT_MOST, Small, Text, TokenKind
 from heedmap.text.prompts import describes, is_unspaced
-from heedmap.text.search import NUMBERED, find_places, phrase_around
+from heedmap.text.search import find_places, phrase_around
 
 MOVE_IT = "shorten the prompt, or move the word towards its start"  # advice of errors
 _QUOTED = re.compile("""".+"|'.+'|\u201c.+\u201d|\u2018.+\u2019""")
@@ -293,23 +293,6 @@ class TokenTable:
         if not is_unspaced(query.strip()):
             return query.strip()
         return self.prompt[place[0].start : place[-1].end]
-
-    def name_without(self, query: str, removed: str) -> str | None:
-        """Return the name of a word in a prompt without another; None if it is gone.
-
-        Without "cat#1", "cat#2" is "cat#1".
-        """
-        gone = set(chain.from_iterable(self.matches(removed)))
-        places = [one for one in self.matches(query) if gone.isdisjoint(one)]
-        if not places:
-            return None
-        match = NUMBERED.fullmatch(query)
-        if match is None:
-            return query
-        others = [one for one in self.matches(match[1]) if gone.isdisjoint(one)]
-        if places[0] not in others:  # the prompt has the text "cat#2"
-            return query
-        return f"{match[1]}#{others.index(places[0]) + 1}"
 
     def phrase(self, query: str) -> tuple[int, ...]:
         """Return the positions on the `K` axis of the tokens of the phrases around a word.
