@@ -25,6 +25,7 @@ from evaluation.guided import Case, Draw, boxes_of
 from evaluation.obedience import GUIDANCE
 from heedmap.backends.loading import default_arguments, name_of
 from heedmap.io.guides import Guide
+from heedmap.options import GenerateOptions
 from heedmap.recording.guidance import GuideMaps, LatentGuide
 from heedmap.recording.recorder import RecordingSpec
 from heedmap.recording.tracing import Trace
@@ -103,7 +104,7 @@ def drawer(loss_of: Callable[[Case], Callable[[GuideMaps, int], Tensor]], steps:
 
     def draw(pipe: Any, case: Case) -> tuple[np.ndarray, int]:
         engine = Published([loss_of(case)], Guide())
-        spec = RecordingSpec(branches=frozenset(), weights_read=True)
+        spec = RecordingSpec(GenerateOptions(branches=()), weights_read=True)
         guidance = getattr(defaults(name_of(pipe)), "guidance", GUIDANCE)
         with Trace(pipe, spec, guide=engine):
             images = pipe(

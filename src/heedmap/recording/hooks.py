@@ -55,7 +55,7 @@ class TraceHooks:
     def install(
         self,
         observe: Observer,
-        before_pass: Callable[..., None],
+        before_pass: Callable[..., Any],
         after_pass: Callable[..., None],
     ) -> None:
         """Call `observe` after each cross-attention layer, and the others around the model."""
