@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from rich.console import Console
 import heedmap
 from benchmarking.replay import PROMPT, Figures, random_pipeline
 from heedmap.backends import loading
+from heedmap.sweeps.processes import Worker
 
 LAUNCH = ("torch.distributed.run", "--nproc_per_node")
 FEW = (2, 6)  # steps, of which those of a whole run are extrapolated
@@ -68,9 +70,6 @@ def overhead(options: argparse.Namespace, folder: Path) -> Figures:
     loading.load = loading.outline = lambda *_, **__: pipe
     moments, found = [], {}
 
-    def progress(done: int, total: int) -> None:
-        moments.append((time.perf_counter(), spent[0]))
-
     def line(first: float, second: float) -> float:
         """The value at all steps, of the values at few."""
         return first + (second - first) * (options.steps - FEW[0]) / (FEW[1] - FEW[0])
@@ -81,10 +80,9 @@ def overhead(options: argparse.Namespace, folder: Path) -> Figures:
             one = jobs(options.jobs + 1, steps)
             shutil.rmtree(out, ignore_errors=True)
             moments.clear()
-            heedmap.sweep(one, out, pages=pages, progress=progress)
-            total, model = (
-                b - a for a, b in zip(moments[1], moments[options.jobs + 1], strict=True)
-            )
+            with _after_jobs(lambda: moments.append((time.perf_counter(), spent[0]))):
+                heedmap.sweep(one, out, pages=pages)
+            total, model = (b - a for a, b in zip(moments[0], moments[-1], strict=True))
             times.append(((total - model) / options.jobs, model / options.jobs))
         outside, model = (line(*pair) for pair in zip(*times, strict=True))
         found["with_pages" if pages else "without_pages"] = {
@@ -100,6 +98,22 @@ def overhead(options: argparse.Namespace, folder: Path) -> Figures:
     return {"extrapolated_to_steps": options.steps, **found}
 
 
+@contextmanager
+def _after_jobs(act: Callable[[], object]) -> Iterator[None]:
+    """Call a function after each job of a sweep, in the block."""
+    run = Worker.run
+
+    def record(self: Worker, unit: Any) -> None:
+        run(self, unit)
+        act()
+
+    Worker.run = record
+    try:
+        yield
+    finally:
+        Worker.run = run
+
+
 def _bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
@@ -113,17 +127,14 @@ def _files(folder: Path) -> int:
 
 def memory(options: argparse.Namespace, folder: Path) -> Figures:
     """Resident memory of a process, in MB, after 50 jobs of the embedded model and after all."""
-    process, found = psutil.Process(), {}
-
-    def progress(done: int, total: int) -> None:
-        found[done] = process.memory_info().rss / 1e6
-
+    process, found = psutil.Process(), []
     some = jobs(options.jobs, options.steps)
-    heedmap.sweep(some, folder / "out", pages=False, progress=progress)
-    first = min(done for done in found if done >= min(50, options.jobs // 2))
+    with _after_jobs(lambda: found.append(process.memory_info().rss / 1e6)):
+        heedmap.sweep(some, folder / "out", pages=False)
+    first = max(1, min(50, options.jobs // 2))
     return {
-        "mb": {str(done): round(found[done], 1) for done in (first, options.jobs)},
-        "ratio": round(found[options.jobs] / found[first], 4),
+        "mb": {str(done): round(found[done - 1], 1) for done in (first, options.jobs)},
+        "ratio": round(found[-1] / found[first - 1], 4),
     }
 
 

@@ -134,7 +134,7 @@ def option(
             that is not None. An option without help is one of Python's functions alone.
         check: returns a value that is not None as a plain Python value, given the option's name.
         flag: the `names` and the `metavar` of its flag, and its `type`, if they do not follow from
-            the field.
+            the field; `exists` of a file.
     """
     return field(default=default, metadata={"help": help, "check": check, **flag})
 
@@ -299,7 +299,7 @@ class EditOptions:
     )
     self_replace: Window | None = option(
         None,
-        "As --cross-replace, for the source's self-attention.",
+        "The same part for the source's self-attention.",
         check_window,
     )
     max_self_cells: int = option(32 * 32, check=partial(check_int, least=0))
@@ -341,6 +341,7 @@ class EditOptions:
         None,
         "Edit this image (PNG, JPEG, WebP, BMP), which SOURCE describes.",
         type=Path | None,
+        exists=True,
     )
     batch: int | None = option(
         None,
@@ -456,7 +457,6 @@ class PipelineArguments(TypedDict, total=False):
     negative_crops_coords_top_left: tuple[int, int]
     aesthetic_score: float
     negative_aesthetic_score: float
-    image: Any
 
 
 class RecordingKeywords(PipelineArguments, total=False):
@@ -484,6 +484,7 @@ class GuidedKeywords(RecordingKeywords, total=False):
 
     guidance: float | None
     negative: str | None
+    image: Any
 
 
 class GenerateKeywords(GuidedKeywords, LocateKeywords, total=False):

@@ -30,7 +30,7 @@ def app() -> Any:
 
 def fields(model: str = "heedmap-tiny", seed: int = 1, steps: int = 1) -> list[object]:
     """The fields of the first tab."""
-    return [model, "a cat", str(seed), str(steps), "", "", "", [], "all", "", ""]
+    return [model, "a cat", str(seed), str(steps), "", "", "", "", "", "all", []]
 
 
 def test_a_foreign_host_is_refused(app_url: str):
@@ -66,7 +66,7 @@ def test_a_path_in_a_message_is_not_read(app_url: str, app_folder: Path):
 def test_a_path_in_place_of_a_results_name_is_refused(app_url: str, name: str):
     client = Client(app_url, verbose=False, httpx_kwargs={"timeout": 60})
     with pytest.raises(AppError):
-        client.predict("", [name], "", "shared", api_name="/compare")
+        client.predict("heedmap-tiny", name, "cat", "1,1", "", "", "", api_name="/explain")
 
 
 def test_clients_at_once_are_each_served(app_url: str, app_folder: Path):
@@ -101,7 +101,7 @@ def test_a_password_protects_sessions_which_end_with_the_app(tmp_path: Path, ran
         ann.predict(*fields(model, 3), api_name="/generate")
         assert not (folder / "outputs").exists() and [*temporary.rglob("a-cat-3/run.json")]
         with pytest.raises(AppError):
-            other.predict(["a-cat-3", "a-cat-3"], "", "shared", api_name="/compare")
+            other.predict(model, "a-cat-3", "cat", "1,1", "", "", "", api_name="/explain")
 
         login = httpx.Client(base_url=url, timeout=60)
         login.post("/login", data={"username": "bob", "password": "b"})

@@ -24,10 +24,9 @@ GRADIO = {"aria-required-children": ".tab-container"}
 
 @pytest.fixture(scope="module")
 def out(app_folder: Path, run: Run) -> Path:
-    """The folder of the results, with older ones in it."""
+    """The folder of the results, with an older one in it."""
     folder = app_folder / "outputs" / "app"
-    for name in ("older", "other", "to-delete"):
-        run.save(folder / name)
+    run.save(folder / "older")
     return folder
 
 
@@ -183,28 +182,10 @@ def test_a_word_is_located(page: Any, out: Path, run: Run):
     assert [word.text for word in Run.load(folder).maps.words] == ["a", "red", "house"]
 
 
-def test_results_are_compared(page: Any, out: Path):
-    form = open_tab(page, "Compare")
-    for name in ("older", "other"):
-        field(form, "Results").fill(name)
-        form.get_by_role("option", name=name, exact=True).click()
-    field(form, "Results").press("Escape")
-    form.get_by_role("button", name="Compare").click()
-    form.locator("img").first.wait_for()
-
-
-def test_the_gallery_opens_and_deletes(page: Any, out: Path):
+def test_the_gallery_opens_a_result(page: Any, out: Path):
     form = open_tab(page, "Results")
     form.get_by_text("older", exact=True).first.click()
     frame(form)
-    answers = iter([False, True])
-    page.on("dialog", lambda one: one.accept() if next(answers) else one.dismiss())
-    form.get_by_text("to-delete", exact=True).first.click()
-    expect(form.locator("textarea, input").last).to_have_value("to-delete")
-    for count in (1, 0):
-        form.get_by_role("button", name="Delete").click()
-        expect(form.get_by_text("to-delete", exact=True)).to_have_count(count)
-        assert (out / "to-delete").exists() == bool(count)
 
 
 def test_after_a_mistake_and_a_cancelled_job_the_app_goes_on(page: Any, out: Path):

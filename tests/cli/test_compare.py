@@ -25,22 +25,21 @@ def other(second_run: Path, desk: Path) -> Path:
     return shutil.copytree(second_run, desk / "other")
 
 
-def test_options_are_passed_on_and_json_names_the_sheet(saved: Path, other: Path):
-    asked = ("-w", "red", "-w", "house", "--scale", "word", "--out", "deep/sheet.png")
+def test_options_are_passed_on_and_json_names_the_folder(saved: Path, other: Path, opened):
+    asked = ("-w", "red", "-w", "house", "--scale", "word", "--out", "deep/sheet", "--open")
     found = run_json("compare", saved, other, *asked)
-    assert found["file"] == "deep/sheet.png"
-    assert found["words"] == ["red", "house"]
-    assert [one["run"] for one in found["runs"]] == [str(saved), str(other)]
+    assert (found["folder"], found["runs"]) == ("deep/sheet", [str(saved), str(other)])
     expected = heedmap.compare([Run.load(saved), Run.load(other)], ["red", "house"], scale="word")
-    with Image.open("deep/sheet.png") as picture:
+    with Image.open("deep/sheet/sheet.png") as picture:
         assert np.array_equal(np.asarray(picture), np.asarray(render(expected)))
+    assert opened == [Path("deep/sheet/sheet.png").resolve().as_uri()]
 
 
 def test_the_sheet_is_written_as_pdf_or_svg(saved: Path, other: Path, desk: Path):
-    run_command("compare", saved, other, "--out", "two.pdf")
-    assert Path("two.pdf").read_bytes().startswith(b"%PDF")
+    run_command("compare", saved, other, "--out", "two", "--format", "pdf")
+    assert Path("two/sheet.pdf").read_bytes().startswith(b"%PDF")
     printed = run_command("compare", saved, other, "-q")
-    assert printed == "outputs/compare-saved-other.png\n"
+    assert printed == "outputs/compare-saved-other\n"
 
 
 @pytest.mark.parametrize(
@@ -49,8 +48,8 @@ def test_the_sheet_is_written_as_pdf_or_svg(saved: Path, other: Path, desk: Path
         ["saved"],
         ["saved", "nowhere"],
         ["saved", "other", "-w", "dog"],
-        ["saved", "other", "--out", "x.jpg"],
-        ["saved", "other", "--out", "saved/run.json/x.png"],
+        ["saved", "other", "--out", "saved"],
+        ["saved", "other", "--out", "saved/run.json/x"],
     ],
 )
 def test_refused_comparisons_write_nothing(saved, other, desk: Path, arguments):

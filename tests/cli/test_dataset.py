@@ -24,3 +24,8 @@ def test_a_sweep_saves_the_masks_of_its_results(model):
         content = json.loads(Path("out/masks/annotations.json").read_text())
         assert [one["name"] for one in content["categories"]] == ["red house", "tree"]
         assert all(Path("out", one["run"], "run.json").exists() for one in content["images"])
+
+
+def test_a_folder_without_runs_is_refused(desk: Path):
+    error_of("dataset", "nowhere")
+    error_of("dataset", ".")

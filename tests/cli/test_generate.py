@@ -30,13 +30,12 @@ from heedmap.pipelines.input_images import locate
 from heedmap.results.runs import Run
 
 
-def test_generate_saves_a_run_and_prints_its_words(model, desk: Path):
+def test_generate_saves_a_run_and_prints_its_folder_and_page(model, desk: Path):
     printed = run_command("generate", PROMPT, "--seed", 7, "--steps", 2)
     folder = desk / "outputs" / "a-red-house-7"
     assert files(folder) == FILES
-    lines = printed.splitlines()
-    assert lines[0] == "outputs/a-red-house-7"
-    assert [line.split()[0] for line in lines[2:5]] == PROMPT.split()
+    first, *_, last = printed.splitlines()
+    assert first == "outputs/a-red-house-7" and last == f"{first}/index.html"
 
 
 def test_guides_are_flags(model, desk: Path):
@@ -84,9 +83,8 @@ def test_arguments_of_the_pipeline_are_set_saved_and_repeated(model, desk: Path)
     run_command("repeat", "x")
 
 
-@pytest.mark.parametrize("name", ["seed", "progress"])
-def test_set_takes_no_argument_of_heedmap(desk: Path, name: str):
-    assert name in usage_error_of("generate", PROMPT, "--set", f"{name}=3")
+def test_set_takes_no_option_of_the_command(desk: Path):
+    assert "seed" in usage_error_of("generate", PROMPT, "--set", "seed=3")
 
 
 def test_a_count_gives_the_images_that_each_seed_gives(model, desk: Path):
@@ -111,7 +109,7 @@ def test_options_are_refused_before_a_model_is_loaded(desk: Path):
     assert "absent" in error_of(*absent)
     (desk / "letters").mkdir()
     (desk / "letters" / "mother.txt").write_text("Dear …")
-    for option in (["--out", "letters"], ["--steps", 0], ["--concepts", "sky,sky"]):
+    for option in (["--out", "letters"], ["--steps", 0]):
         assert "absent" not in error_of(*absent, *option)
     assert files(desk) == {"letters/mother.txt"}
 
@@ -173,7 +171,7 @@ def test_locate_saves_the_librarys_run(model, desk: Path, photo: Path):
 
 def test_a_refused_locate_writes_nothing(model, desk: Path, photo: Path):
     (desk / "text.png").write_text("no image")
-    error_of("locate", "none.png", PROMPT)
+    usage_error_of("locate", "none.png", PROMPT)
     error_of("locate", "text.png", PROMPT)
     usage_error_of("locate", photo, PROMPT, "--guidance", 2)
     assert files(desk) == {"text.png", photo.name}

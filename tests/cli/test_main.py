@@ -10,7 +10,7 @@ import pytest
 from diffusers import DDIMScheduler
 
 import heedmap
-from cli.calling import PROMPT, invoke, run_command, run_process, usage_error_of
+from cli.calling import PROMPT, invoke, run_command, run_process
 from heedmap import cli
 from heedmap.results.runs import Run
 
@@ -58,10 +58,6 @@ cli.main()
     environment |= {} if given is None else {"OMP_WAIT_POLICY": given}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
     assert done.stdout.decode().split() == [expected, "False"]
-
-
-def test_values_in_another_form_are_shown_as_they_are_written():
-    assert "--keep layer,step" in usage_error_of("generate", "a cat", "--keep", "layer", "step")
 
 
 READ = """

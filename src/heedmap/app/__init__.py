@@ -35,8 +35,7 @@ OUT = Path("outputs/app")
 """Where results are saved unless another folder is named."""
 MAX_UPLOAD = 32 * 2**20
 """Bytes of an uploaded file."""
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_ANY = ("0.0.0.0", "::")
+_LOOPBACK = ("localhost", "127.0.0.1")
 _THEME = gr.themes.Default(
     primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["monospace"]
 ).set(
@@ -51,7 +50,7 @@ def build(
 
     Args:
         model: a pipeline, or the names of models to choose from besides the embedded one.
-        out: a folder of results, which everybody who opens the page sees and may delete from. If
+        out: a folder of results, which everybody who opens the page sees. If
             None, each session has a temporary folder.
     """
     return App(Models(model), out).build()
@@ -92,7 +91,7 @@ def launch(
             "session alone"
         )
     hosts = [*_LOOPBACK, host]
-    if host in _ANY:
+    if host == "0.0.0.0":
         hosts = ["*"]
     if share:
         hosts.append("*.gradio.live")
@@ -105,7 +104,7 @@ def launch(
     page = app.build()
     try:
         page.launch(
-            server_name=f"[{host}]" if ":" in host else host,
+            server_name=host,
             server_port=port,
             auth=[*auth] or None,
             share=share,

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from heedmap.tiny import FOLDERS
 _POLL = 0.2  # seconds between two updates of the page
 _PAUSE = 0.5  # seconds between two previews, at least
 _DECODED = 32  # cells on the longer side of the latent that a preview is decoded from
-ONE_AT_A_TIME = threading.Lock()
-"""Held by the job at work."""
+_WORKER = ThreadPoolExecutor(1, "heedmap-job")
+"""Runs one job at a time."""
 
 
 class Models:
@@ -69,7 +69,6 @@ class Job:
     """
 
     def __init__(self, work: Callable[["Job"], Any]) -> None:
-        self.future: Future[Any] = Future()
         self.text = "Starting"
         self.warnings = list[str]()
         self._work = work
@@ -79,25 +78,17 @@ class Job:
         self._next = 0.0
 
     def __iter__(self) -> Iterator[str]:
-        threading.Thread(
-            target=self._run,
-            name="heedmap-job",
-            daemon=True,
-        ).start()
+        self.future = _WORKER.submit(self._run)
         try:
             while not wait([self.future], _POLL).done:
                 yield self.html()
         finally:
             self._cancelled.set()
 
-    def _run(self) -> None:
-        try:
-            with ONE_AT_A_TIME, record_warnings() as self.warnings:
-                self.check()
-                result = self._work(self)
-            self.future.set_result(result)
-        except Exception as error:
-            self.future.set_exception(error)
+    def _run(self) -> Any:
+        self.check()
+        with record_warnings() as self.warnings:
+            return self._work(self)
 
     def check(self) -> None:
         """Raise `CancelledError` if nobody follows the job any more."""
@@ -182,13 +173,11 @@ def thumbnails(folder: str) -> list[tuple[Image.Image, str]]:
     return images
 
 
-def page(path: Path, *, is_local: bool) -> str:
-    """Read a result's page, in a sandboxed frame; it names its folder if that is local."""
+def page(path: Path) -> str:
+    """Read a result's page, in a sandboxed frame that names its folder."""
     frame = pages.frame((path / "index.html").read_text("utf-8"))
     name = path.name
     if (path / "edited").is_dir():  # the run of an edit that is explained
         name += "/edited"
-    folder = ""
-    if is_local:
-        folder = f' data-folder="{html.escape(str(path))}"'
-    return f'<div class="page" data-result="{html.escape(name)}"{folder}>{frame}</div>'
+    data = f'data-result="{html.escape(name)}" data-folder="{html.escape(str(path))}"'
+    return f'<div class="page" {data}>{frame}</div>'

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import gradio as gr
 
@@ -16,7 +16,6 @@ from heedmap.app import jobs
 from heedmap.app.jobs import Job, Models
 from heedmap.errors import ArgumentError, HeedmapError, as_sentence
 from heedmap.io.writing import put_counting, slug
-from heedmap.maps.heatmaps import SCALES
 from heedmap.results.grids import result_name
 from heedmap.tiny import FOLDERS
 
@@ -43,8 +42,6 @@ EDITS = [
     ],
     ["a (red:3) house", "", "", "7"],
 ]
-# source, targets, weights, seeds.
-GRIDS = [["a red house", "", "red=-2:3:6", "7"]]
 _QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 
 
@@ -75,7 +72,6 @@ READERS: dict[str, Callable[[str], Any]] = {
     "seed": parsing.parse_integer,
     "seeds": parsing.parse_integers,
     "word": parsing.parse_word,
-    "words": parsing.parse_names,
     "at": parsing.parse_pixel,
     "places": each_line(parsing.parse_place),
     "edits": each_line(lambda line: hm.Confine(*parsing.parse_box(line))),
@@ -86,7 +82,7 @@ GRID_READERS = {
     "target": each_line(str),
     **dict.fromkeys(("cross_replace", "self_replace"), parsing.parse_windows),
 }
-REQUIRED = {"prompt", "source", "picture", "name", "word", "at"}
+REQUIRED = {"prompt", "source", "image", "name", "word", "at"}
 HELP = {
     **{name: one.metadata["help"] for name, one in OPTIONS.items()},
     "seed": "Seed of the noise. Default: random.",
@@ -94,10 +90,11 @@ HELP = {
     "places": "What they read of the image. One on each line: 40,72, a box, or a word.",
     "edits": "One on each line, as cat=LEFT,TOP,RIGHT,BOTTOM.",
     "weights": "One word on each line, as red=-2:3:6 or red=0,1,3.",
-    "words": "For example: house, tree. Default: the content words of all results.",
     "at": "As 40,72.",
 }
 """The text beneath the label of a field; of an option that of the command line."""
+EDITING = ("cross_replace", "self_replace", "protect", "threshold", "renormalize")
+"""The options of an edit beside its target."""
 LABELS = {
     "source": "Prompt",
     "target": "Edited prompt",
@@ -128,16 +125,23 @@ class Form:
         self.fields[name] = field
         return field
 
-    def text(self, name: str, **look: Any) -> gr.Textbox:
-        """Add a text field."""
+    def field(self, name: str, **look: Any) -> Any:
+        """Add the field of an argument: a text, or by the type of its option another one."""
         look.setdefault("label", LABELS.get(name, name.replace("_", " ").capitalize()))
         look.setdefault("info", HELP.get(name))
+        option: Any = OPTIONS.get(name)
+        kind = option and option.type
+        if kind is bool:
+            return self.add(name, gr.Checkbox(option.default, **look))
+        if get_origin(kind) is Literal:
+            choices = gr.Radio(get_args(kind), value=option.default, **look)
+            return self.add(name, choices)
         return self.add(name, gr.Textbox("", min_width=100, **look))
 
-    def row(self, *names: str) -> list[gr.Textbox]:
-        """Add text fields in a row."""
+    def row(self, *names: str) -> list[Any]:
+        """Add fields in a row."""
         with gr.Row():
-            return [self.text(name) for name in names]
+            return [self.field(name) for name in names]
 
     def buttons(self, name: str) -> None:
         """Add the buttons that start and cancel the call."""
@@ -145,33 +149,12 @@ class Form:
             self.start = gr.Button(name, variant="primary")
             self.cancel = gr.Button("Cancel", min_width=100)
 
-    def sampling(self, axes: Iterable[str]) -> None:
-        """Add guidance, size, negative prompt, axes to keep (`axes` by default), and the share."""
-        for name in ("guidance", "size", "negative"):
-            self.text(name)
-        keep = gr.CheckboxGroup(
-            options.AXES, value=[*axes], label="Show separately on the page"
-        )
-        self.add("keep", keep)
-        share = gr.Radio(
-            get_args(options.ShareOf),
-            value=options.GenerateOptions.share_of,
-            label="Share of",
-            info=HELP["share_of"],
-        )
-        self.add("share_of", share)
-
-    def edit(self) -> None:
-        """Add the windows of an edit, the protected words, and whether weights sum to 1 again."""
-        for name in (
-            "cross_replace",
-            "self_replace",
-            "protect",
-            "threshold",
-        ):
-            self.text(name)
-        renormalize = options.EditOptions.renormalize
-        self.add("renormalize", gr.Checkbox(renormalize, label=HELP["renormalize"]))
+    def more(self, axes: Iterable[str], *names: str) -> None:
+        """Add options: some of the call, and those of sampling, with the axes to keep."""
+        for name in (*names, "guidance", "size", "negative", "share_of"):
+            self.field(name)
+        label = "Show separately on the page"
+        self.add("keep", gr.CheckboxGroup(options.AXES, value=[*axes], label=label))
 
     def arguments(self, values: Sequence[Any]) -> dict[str, Any]:
         """Read the fields that are not empty, or required; ArgumentError if a text is wrong."""
@@ -237,7 +220,6 @@ class App:
                     self._grid,
                     self._locate,
                     self._explain,
-                    self._compare,
                     self._results,
                 ):
                     name = build.__name__.strip("_")
@@ -265,30 +247,27 @@ class App:
 
     def _generate(self, _: Any) -> None:
         with self._form("generate", self._draw(hm.generate)) as form:
-            prompt = form.text("prompt", autofocus=True)
+            prompt = form.field("prompt", autofocus=True)
             form.buttons("Generate")
             seed, _ = form.row("seed", "steps")
             with gr.Accordion("More", open=False):
-                form.sampling(self._axes)
-                form.text("edits")
-                form.text("places")
+                form.more(self._axes, "edits", "places")
             labels = [text for text, _ in PROMPTS]
             gr.Examples(PROMPTS, [prompt, seed], example_labels=labels)
 
     def _edit(self, _: Any) -> None:
         with self._form("edit", self._draw(hm.edit)) as form:
-            source = form.text("source")
-            target = form.text(
+            source = form.field("source")
+            target = form.field(
                 "target", info="Leave empty to change only weights, as in (red:3)."
             )
             form.buttons("Edit")
             seed, _ = form.row("seed", "steps")
-            only = form.text("only")
+            only = form.field("only")
             with gr.Accordion("Your own image", open=False):
                 form.add("image", _upload())
             with gr.Accordion("More", open=False):
-                form.edit()
-                form.sampling(self._axes)
+                form.more(self._axes, *EDITING)
             gr.Examples(EDITS, [source, target, only, seed])
 
     def _grid(self, _: Any) -> None:
@@ -297,27 +276,24 @@ class App:
             self._draw(hm.grid),
             **GRID_READERS,
         ) as form:
-            source = form.text("source")
-            target = form.text("target", info="One on each line.")
-            weights = form.text("weights")
+            form.field("source")
+            form.field("target", info="One on each line.")
+            form.field("weights")
             form.buttons("Generate")
-            seeds, _ = form.row("seeds", "steps")
+            form.row("seeds", "steps")
             with gr.Accordion("More", open=False):
-                form.text("only")
-                form.edit()
-                form.sampling(self._axes)
-            gr.Examples(GRIDS, [source, target, weights, seeds])
+                form.more(self._axes, "only", *EDITING)
 
     def _locate(self, _: Any) -> None:
         with self._form("locate", self._draw(hm.locate, preview=False)) as form:
-            form.add("picture", _upload())
-            form.text("prompt", info="The words to find.")
+            form.add("image", _upload())
+            form.field("prompt", info="The words to find.")
             form.buttons("Locate")
             with gr.Row():
-                form.text("seed")
+                form.field("seed")
                 levels = f"Default: {options.LOCATE_STEPS}."
-                form.text("steps", label="Noise levels", info=levels)
-            form.text("concepts", info="Other words to find, as in: sky, dog")
+                form.field("steps", label="Noise levels", info=levels)
+            form.field("concepts", info="Other words to find, as in: sky, dog")
 
     def _explain(self, tab: Any) -> None:
         def call(
@@ -326,7 +302,8 @@ class App:
             _: str,
             arguments: dict[str, Any],
         ) -> hm.Explanation:
-            run = self._load_run(str(folder), arguments.pop("name"))
+            known = jobs.run_names(str(folder))
+            run = hm.Run.load(jobs.path_of(str(folder), arguments.pop("name"), known))
             pipe = self.models.load(run.settings.model)
             return hm.explain(
                 pipe,
@@ -340,61 +317,23 @@ class App:
                 "See how one number of a map is computed. Fill in this form, or choose a point on "
                 "a result's page and press Explain."
             )
-            form.add(
-                "name",
-                self._choose_run(
-                    tab,
-                    label="Result",
-                    allow_custom_value=True,
-                ),
-            )
+            runs = gr.Dropdown([], label="Result", allow_custom_value=True)
+            form.add("name", runs)
             form.row("word", "at")
             form.buttons("Explain")
             with gr.Accordion("Layer, head and step", open=False):
-                form.text("layer")
+                form.field("layer")
                 form.row("head", "step")
         self.place = form.fields
-
-    def _compare(self, tab: Any) -> None:
-        form = Form()
-        inputs, outputs = _columns()
-        with inputs:
-            runs = self._choose_run(
-                tab, label="Results", multiselect=True, info="Two or more."
-            )
-            form.add("names", runs)
-            form.text("words")
-            scale = gr.Radio(
-                [*SCALES],
-                value="shared",
-                label="Colour scale",
-            )
-            form.add("scale", scale)
-            button = gr.Button("Compare", variant="primary")
-        with outputs:
-            sheet = gr.Image(
-                show_label=False, format="png", interactive=False, visible=False
-            )
-
-        @_page_errors()
-        def compare(folder: str, *values: Any) -> gr.Image:
-            arguments = form.arguments(values)
-            names = arguments.pop("names", [])
-            runs = [self._load_run(folder, name) for name in names]
-            place = Path(tempfile.mkdtemp(dir=self.temporary), "comparison.png")
-            hm.compare(runs, **arguments).savefig(place)
-            return gr.Image(str(place), visible=True)
-
-        button.click(
-            compare,
-            [self.folder, *form.fields.values()],
-            sheet,
-            show_progress_on=sheet,
-            api_name="compare",
+        tab.select(
+            lambda folder: gr.Dropdown(choices=jobs.run_names(folder)),
+            self.folder,
+            runs,
+            **_QUIET,
         )
 
     def _results(self, tab: Any) -> None:
-        inputs, outputs = _columns()
+        inputs, _, *output = _columns()
         with inputs:
             gr.Markdown("Results of the other tabs are listed here, the newest first.")
             gallery = gr.Gallery(
@@ -404,40 +343,16 @@ class App:
                 allow_preview=False,
                 interactive=False,
                 buttons=[],
-                visible=False,
             )
-        with outputs:
-            delete = gr.Button("Delete", size="sm", render=False)
-            _, name, _ = output = self._output(delete)
 
         def refresh(folder: str) -> gr.Gallery:
-            images = jobs.thumbnails(folder)
-            return gr.Gallery(
-                images,
-                selected_index=None,
-                visible=bool(images),
-            )
+            return gr.Gallery(jobs.thumbnails(folder), selected_index=None)
 
         def open_result(folder: str, event: gr.SelectData) -> tuple[Any, ...]:
             return self._show(_result(folder, event.value["caption"]))
 
-        def remove(folder: str, name: str) -> tuple[Any, ...]:
-            if not name:
-                return (gr.skip(),) * 4
-            shutil.rmtree(_result(folder, name))
-            return "", "", None, refresh(folder)
-
-        ask = "(folder, name) => [folder, confirm(`Delete ${name}?`) ? name : '']"
         tab.select(refresh, self.folder, gallery, **_QUIET)
         gallery.select(open_result, self.folder, output, **_QUIET)
-        delete.click(
-            remove,
-            [self.folder, name],
-            [*output, gallery],
-            js=ask,
-            trigger_mode="multiple",
-            **_QUIET,
-        )
 
     # --- what the tabs share ------------------------------------------------------------------
 
@@ -450,12 +365,9 @@ class App:
     ) -> Iterator[Form]:
         """Add a form and a call, whose progress and result appear beside the form."""
         form = Form(**readers)
-        inputs, outputs = _columns()
+        inputs, status, page, download = _columns()
         with inputs:
             yield form
-        with outputs:
-            status = gr.HTML("", elem_classes="status", padding=False)
-            output = self._output()
 
         def run(folder: str, model: str, *values: Any) -> Iterator[Any]:
             if folder == self._empty:
@@ -471,19 +383,23 @@ class App:
                 return path
 
             job = Job(work)
-            yield folder, "", "", "", None
-            with _page_errors():
-                for state in job:
-                    yield gr.skip(), state, *[gr.skip()] * 3
+            yield {self.folder: folder, status: "", page: "", download: None}
+            for state in job:
+                yield {status: state}
+            try:
                 path = job.future.result()
-            yield gr.skip(), job.html(), *self._show(path)
+            except HeedmapError as error:
+                text = as_sentence(str(error))
+                raise gr.Error(text, print_exception=False) from error
+            text, file = self._show(path)
+            yield {status: job.html(), page: text, download: file}
 
         texts = [one for one in form.fields.values() if isinstance(one, gr.Textbox)]
         event = gr.on(
             [form.start.click, *(text.submit for text in texts)],
             run,
             [self.folder, self.model, *form.fields.values()],
-            [self.folder, status, *output],
+            [self.folder, status, page, download],
             concurrency_limit=1,
             concurrency_id="model",
             show_progress="minimal",
@@ -515,18 +431,8 @@ class App:
 
         return call
 
-    def _output(self, *buttons: gr.Button) -> list[Any]:
-        """Add the page of a result, its name, and a row of buttons: download and others."""
-        name = gr.Textbox(visible="hidden")
-        with gr.Row(elem_classes="actions"):
-            download = gr.DownloadButton("Download as zip", size="sm")
-            for button in buttons:
-                button.render()
-        page = gr.HTML("", padding=False)
-        return [page, name, download]
-
     def _show(self, path: Path) -> tuple[Any, ...]:
-        """Return the values of `_output` for a result."""
+        """Return the page of a result, and its archive."""
         base = self.temporary / "zips" / path.parent.name / path.name
         file = shutil.make_archive(
             str(base),
@@ -534,30 +440,11 @@ class App:
             path.parent,
             path.name,
         )
-        return jobs.page(path, is_local=self.out is not None), path.name, file
-
-    def _load_run(self, folder: str, name: str) -> hm.Run:
-        return hm.Run.load(
-            jobs.path_of(
-                folder,
-                name,
-                jobs.run_names(folder),
-            )
-        )
+        return jobs.page(path), file
 
     def _end_session(self, folder: str) -> None:
         if self.out is None:
             shutil.rmtree(folder, ignore_errors=True)
-
-    def _choose_run(self, tab: Any, **look: Any) -> gr.Dropdown:
-        """Add a list of runs; opening the tab reads it again."""
-
-        def refresh(folder: str) -> gr.Dropdown:
-            return gr.Dropdown(choices=jobs.run_names(folder))
-
-        field = gr.Dropdown([], **look)
-        tab.select(refresh, self.folder, field, **_QUIET)
-        return field
 
 
 def _result(folder: str, name: str) -> Path:
@@ -570,24 +457,19 @@ def _title(result: Any) -> str:
     return result_name(result)
 
 
-@contextmanager
-def _page_errors() -> Iterator[None]:
-    try:
-        yield
-    except HeedmapError as error:
-        raise gr.Error(as_sentence(str(error)), print_exception=False) from error
+def _columns() -> tuple[Any, ...]:
+    """Add the columns of a tab; return the first, and the parts of the second: of a result.
 
-
-def _columns() -> tuple[gr.Column, gr.Column]:
-    """Add the columns of a tab: its form, and its result."""
+    These are the state of its job, its page, and the button that downloads it.
+    """
     with gr.Row(equal_height=False):
         inputs = gr.Column(scale=2, min_width=340)
-        outputs = gr.Column(
-            scale=5,
-            min_width=340,
-            elem_classes="result",
-        )
-    return inputs, outputs
+        with gr.Column(scale=5, min_width=340, elem_classes="result"):
+            status = gr.HTML("", elem_classes="status", padding=False)
+            with gr.Row(elem_classes="actions"):
+                download = gr.DownloadButton("Download as zip", size="sm")
+            page = gr.HTML("", padding=False)
+    return inputs, status, page, download
 
 
 def _upload() -> gr.Image:

@@ -7,8 +7,6 @@ exit code 2, Ctrl-C in exit code 130.
 
 import gc
 import os
-import sys
-import warnings
 from typing import Annotated, Any
 
 import typer
@@ -29,14 +27,9 @@ class Commands(TyperGroup):
         except HeedmapError as error:
             message = f"Error: {error}"
             code = 2
-        except KeyboardInterrupt as error:
-            message = f"Interrupted: {str(error) or 'the result was not saved'}."
+        except KeyboardInterrupt:
+            message = "Interrupted."
             code = 130
-        except typer.BadParameter.__base__ as error:  # pyright: ignore[reportGeneralTypeIssues]
-            usage: Any = error
-            if "unexpected extra" in usage.message:
-                usage.message += f": {_SPACES}"
-            raise
         except RuntimeError as error:
             if "out of memory" not in str(error):
                 raise
@@ -46,10 +39,6 @@ class Commands(TyperGroup):
         raise typer.Exit(code)
 
 
-_SPACES = (
-    "put a text of several words in quotation marks, and commas between the values of an option, "
-    "as in --keep layer,step"
-)
 DIFFUSERS_NAMES = {
     "num-inference-steps": "steps",
     "guidance-scale": "guidance",
@@ -136,6 +125,4 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported
     for library in ("DIFFUSERS", "TRANSFORMERS"):  # their logs are for programmers
         os.environ.setdefault(f"{library}_VERBOSITY", "error")
-    if not sys.warnoptions:
-        warnings.simplefilter("ignore")
     app(prog_name="heedmap")

@@ -4,12 +4,12 @@ Results go to stdout, progress and warnings to stderr.
 """
 
 import functools
-import gc
 import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
+from itertools import chain
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,11 +17,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 import heedmap as hm
-from heedmap.checks import check_prompt
 from heedmap.errors import (
-    ArgumentError,
     HeedmapError,
-    join_words,
     plural,
     record_warnings,
 )
@@ -31,8 +28,6 @@ from heedmap.parsing import READERS, parse_word
 EMBEDDED = "the embedded model, offline"
 SAVED = "the run's own model"
 OUTPUT = "a new one in outputs/"
-RESERVED = {"pipe", "progress", "preview", "edits", "guide", "picture", "arguments"}
-"""Arguments of Python's functions that `--set` does not take, besides a command's own options."""
 OUTPUTS = f"{OUTPUT}. With several results, each gets a subfolder"
 
 
@@ -86,7 +81,6 @@ class Task(LoadOptions):
 
             pipe = repeating.load_for(saved, self.model, **options)
         pipe.set_progress_bar_config(disable=not self.bars)
-        gc.freeze()  # the interpreter need not search modules and model for garbage when it ends
         return pipe
 
     def warn(self, text: str) -> None:
@@ -97,54 +91,47 @@ class Task(LoadOptions):
     def finish(
         self,
         data: Mapping[str, Any],
-        saved: Iterable[object],
-        page: object = None,
+        folders: Sequence[Path] = (),
         lines: Iterable[str] = (),
+        page: str = "index.html",
     ) -> None:
-        """Print lines, JSON or the saved files, and open a page, as the flags say."""
-        if self.verbose:
-            for line in lines:
-                typer.echo(line)
+        """Print lines and pages of folders, or JSON, or the folders; open the first page."""
+        pages = [folder / page for folder in folders]
         if self.json:
             from heedmap.io.schemas import to_json
 
-            typer.echo(dumps(to_json({**data, "warnings": self.warnings})))
+            lines = [dumps(to_json({**data, "warnings": self.warnings}))]
         elif self.quiet:
-            for name in saved:
-                typer.echo(str(name))
-        if self.open_:
+            lines = map(str, folders)
+        else:
+            lines = [*lines, *map(str, pages)]
+        for line in lines:
+            typer.echo(line)
+        if self.open_ and pages:
             import webbrowser
 
-            webbrowser.open(Path(str(page)).resolve().as_uri())
+            webbrowser.open(pages[0].resolve().as_uri())
 
 
-def print_table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    title: object = "",
-) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table, as wide as the terminal; in a pipe each row is one line."""
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = 1_000_000
-    if title:
-        console.print(Text(str(title), "bold"))
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(Text(cell, overflow="fold") for cell in row))
+        table.add_row(*row)
     console.print(table)
 
 
-def print_settings(folder: Path, run: "hm.Run") -> None:
-    """Print the size, the seed and the steps of a run, and the page of its result."""
+def summary(folder: Path, run: "hm.Run") -> list[str]:
+    """Describe a run: its folder, size, seed and steps."""
     size = "{}×{}".format(*run.image.size)
     steps = plural(run.settings.steps or 0, "step")
-    typer.echo(f"{size}, seed {run.settings.seed}, {steps}.")
-    typer.echo(f"Open {folder / 'index.html'}.")
+    return [str(folder), f"{size}, seed {run.settings.seed}, {steps}."]
 
 
 # --- flags ------------------------------------------------------------------------------------
@@ -175,9 +162,9 @@ def command(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add flags to a command: for the options of dataclasses, and for its `Task`.
 
-    The command is called with the task, its own parameters, and the options that were given. The
-    constructors of the dataclasses check these before a model is loaded. An own parameter takes the
-    place of the option of this name.
+    The command is called with the task, its own parameters, and the options that were given. These
+    are checked before a model is loaded. An own parameter takes the place of the option of this
+    name.
 
     Args:
         kinds: the dataclasses, whose options `heedmap.options.option` declares.
@@ -195,35 +182,26 @@ def command(
         parameters = dict(inspect.signature(function).parameters)
         del parameters["task"]
         parameters.pop("options", None)
-        excluded = {*parameters, *absent}
-        names: dict[type, list[str]] = {kind: [] for kind in (*kinds, Task)}
-        collectors: dict[str, Callable[[list[Any]], Any]] = {}
-        for kind, declared in names.items():
-            for one in fields(kind):
-                if one.metadata.get("help") and one.name not in excluded:
-                    declared.append(one.name)
-                    default = {"model": model, "out": out}.get(one.name, "")
-                    parameters[one.name] = _flag(one, default)
-                    reader = READERS.get(one.type)
-                    if reader is not None and reader.collect is not None:
-                        collectors[one.name] = reader.collect
+        flags: dict[str, Field[Any]] = {}
+        for one in chain.from_iterable(map(fields, (*kinds, Task))):
+            if one.metadata.get("help") and one.name not in {*parameters, *absent}:
+                flags[one.name] = one
+                default = {"model": model, "out": out}.get(one.name, "")
+                parameters[one.name] = _flag(one, default)
 
         @functools.wraps(function)
         def run(**values: Any) -> None:
             options = {
                 name: value for name, value in values.items() if value not in (None, [])
             }
-            for name in collectors.keys() & options.keys():
-                options[name] = collectors[name](options[name])
-            for kind in kinds:
-                kind(**{name: options[name] for name in names[kind] if name in options})
-            shared = options.keys() & names[Task]
+            for name in options.keys() & flags.keys():
+                options[name] = _check(flags[name], options[name])
+            shared = {one.name for one in fields(Task)} & flags.keys() & options.keys()
             task = Task(**{name: options.pop(name) for name in shared})
             arguments = options.pop("arguments", {})
-            for name in arguments.keys() & {*parameters, *RESERVED}:
+            for name in arguments.keys() & parameters.keys():
                 raise typer.BadParameter(
-                    f"--set: {name} is no argument of the pipeline alone: heedmap sets it "
-                    "itself; `-h` lists its options"
+                    f"--set: {name} is an option of this command itself"
                 )
             if not task.bars:
                 os.environ.setdefault("TQDM_DISABLE", "1")
@@ -236,6 +214,15 @@ def command(
     return declare
 
 
+def _check(one: Field[Any], value: Any) -> Any:
+    """Return the checked value of an option, of one text or of several."""
+    reader = READERS.get(one.type)
+    if reader is not None and reader.collect is not None:
+        value = reader.collect(value)
+    check = one.metadata.get("check")
+    return value if check is None else check(one.name, value)
+
+
 def _flag(one: Field[Any], default: str) -> inspect.Parameter:
     """Make the Typer parameter of an option; its help names the command's default, if any."""
     text = one.metadata["help"].format(default)
@@ -246,60 +233,22 @@ def _flag(one: Field[Any], default: str) -> inspect.Parameter:
         text += f" Default: {value}."
     names = one.metadata.get("names", [f"--{one.name.replace('_', '-')}"])
     kind: Any = one.metadata.get("type", one.type)
-    unset = False if kind is bool else None
     reader = READERS.get(kind)
     if reader is not None:
         info = parsed(reader.parse, reader.metavar, text, *names)
         kind = Any if reader.collect is None else list[Any]
     else:
-        info = typer.Option(*names, metavar=one.metadata.get("metavar"), help=text)
+        info = typer.Option(*names, help=text)
+        info.metavar = one.metadata.get("metavar")
+        info.exists = one.metadata.get("exists", False)
     if default == EMBEDDED:
         info.envvar = "HEEDMAP_MODEL"
     return inspect.Parameter(
         one.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=unset,
+        default=None,
         annotation=Annotated[kind | None, info],
     )
-
-
-def check_targets(texts: list[str] | None) -> list[str]:
-    """Refuse targets that are the words of one prompt, or the numbers of one list."""
-    from heedmap.text.prompts import is_unspaced
-
-    texts = texts or []
-    if len(texts) > 1 and not any(" " in one or is_unspaced(one) for one in texts):
-        raise ArgumentError(
-            f"the edited prompts are {join_words([*map(repr, texts)])}: put a prompt of several "
-            "words in quotation marks, and commas between numbers, as in 0,0.5,1; give prompts of "
-            "one word one at a time"
-        )
-    return texts
-
-
-def check_inputs(
-    *prompts: str,
-    concepts: Sequence[str] = (),
-    places: Sequence[Any] = (),
-    only: str | None = None,
-    image: Path | None = None,
-    **_: Any,
-) -> None:
-    """Refuse before a model is loaded the inputs that are wrong with any model."""
-    from heedmap.io.places import check_places
-    from heedmap.io.reading import read_photograph
-    from heedmap.text.alignment import swap_of
-    from heedmap.text.concepts import checked_concepts
-    from heedmap.text.weights import parse_weights
-
-    for prompt in prompts:
-        parse_weights(check_prompt(prompt))
-    checked_concepts(concepts)
-    check_places(places)
-    if only is not None:
-        swap_of(only)
-    if image is not None:
-        read_photograph(image)
 
 
 # --- flags that several commands declare ------------------------------------------------------
@@ -314,7 +263,7 @@ Prompt = Annotated[str, typer.Argument(metavar="PROMPT", help="The prompt.")]
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The prompt to edit.")]
 Targets = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TARGET", help=_TARGET, callback=check_targets),
+    typer.Argument(metavar="TARGET", help=_TARGET),
 ]
 Seed = Annotated[
     int | None, typer.Option(min=0, help="Random seed. Default: random (printed).")

@@ -8,7 +8,6 @@ import typer
 
 import heedmap as hm
 from heedmap.cli.console import Task, command, parsed
-from heedmap.errors import RunError
 from heedmap.parsing import parse_names
 
 _FOLDER = "A folder of saved runs, such as that of a sweep or a grid."
@@ -37,8 +36,6 @@ def dataset(
     No model is loaded. Runs are looked for in all folders below DIR. A class has the same number in
     all images; 0 is the background.
     """
-    if not folder.is_dir():
-        raise RunError(f"{folder} is no folder: name a folder of saved runs")
     save = partial(
         hm.dataset,
         folder,
@@ -48,4 +45,4 @@ def dataset(
         show_progress=task.bars,
     )
     saved = task.place(folder / "dataset").put(save, format)
-    task.finish({"folder": str(saved)}, [saved], lines=[str(saved)])
+    task.finish({"folder": str(saved)}, [saved], page="")

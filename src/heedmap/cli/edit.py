@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 import heedmap as hm
 from heedmap.cli.console import (
     EMBEDDED,
@@ -14,11 +12,9 @@ from heedmap.cli.console import (
     Source,
     Targets,
     Task,
-    check_inputs,
     command,
     parsed,
-    print_settings,
-    print_table,
+    summary,
 )
 from heedmap.errors import plural
 from heedmap.options import EditOptions, GenerateOptions
@@ -52,36 +48,21 @@ def edit(
     """
     from heedmap.results.grids import result_name
 
-    check_inputs(source, *(target or ()), **options)
     place = task.place(several=len(target or ()) > 1)
     result: Any = hm.edit(task.load(), source, target, seed=seed, **options)
     pairs: dict[Path, hm.EditResult] = {}
     for pair in result if target else [result]:
         pairs[place.put(pair.save, result_name(pair))] = pair
-    if task.verbose:
-        for folder, pair in pairs.items():
-            _print_pair(folder, pair)
-    edits = [
-        {
-            "folder": str(folder),
-            "settings": pair.edited.settings,
-            "report": pair.report,
-        }
-        for folder, pair in pairs.items()
-    ]
-    task.finish({"edits": edits}, pairs, next(iter(pairs)) / "index.html")
-
-
-def _print_pair(folder: Path, pair: "hm.EditResult") -> None:
-    from heedmap.page.pages import edit_summary
-
-    summary = edit_summary(pair)
-    tables = summary["figures"]
-    columns = ("region", "share of image", "MSE", "PSNR (dB)", "SSIM")
-    print_table(columns, tables["change"], folder)
-    print_table(("edit", "value"), tables["attention"])
-    typer.echo(summary["why"])
-    print_settings(folder, pair.edited)
+    lines: list[str] = []
+    edits: list[dict[str, Any]] = []
+    for folder, pair in pairs.items():
+        run = pair.edited
+        report = pair.report
+        lines += [*summary(folder, run), f"{report.why}."]
+        edits.append(
+            {"folder": str(folder), "settings": run.settings, "report": report}
+        )
+    task.finish({"edits": edits}, [*pairs], lines)
 
 
 @command(
@@ -111,7 +92,6 @@ def grid(
     """
     from heedmap.results.grids import result_name
 
-    check_inputs(source, *(target or ()), **options)
     place = task.place()
     result = hm.grid(
         task.load(),
@@ -124,8 +104,9 @@ def grid(
         **options,
     )
     folder = place.put(result.save, result_name(result))
-    page = folder / "index.html"
-    count = plural(len(result), "edit")
-    lines = [str(folder), f"{count} over {', '.join(result.axes)}. Open {page}."]
+    lines = [
+        str(folder),
+        f"{plural(len(result), 'edit')} over {', '.join(result.axes)}.",
+    ]
     data = {"folder": str(folder), "report": result.report, "cells": result.rows()}
-    task.finish({"grid": data}, [folder], page, lines)
+    task.finish({"grid": data}, [folder], lines)

@@ -13,11 +13,9 @@ from heedmap.cli.console import (
     Prompt,
     Seed,
     Task,
-    check_inputs,
     command,
     parsed,
-    print_settings,
-    print_table,
+    summary,
 )
 from heedmap.options import LOCATE_STEPS, GenerateOptions
 from heedmap.parsing import parse_box
@@ -27,6 +25,16 @@ _EXCITE = "Guide the image until a word is read strongly somewhere. May be repea
 _INSIDE = (
     "Guide the image until a word is read inside a box, in pixels. May be repeated."
 )
+
+
+def parse_confine(text: str) -> "hm.Confine":
+    """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
+    return hm.Confine(*parse_box(text))
+
+
+def parse_inside(text: str) -> "hm.Inside":
+    """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
+    return hm.Inside(*parse_box(text))
 
 
 @command(GenerateOptions, model=EMBEDDED, out=OUTPUTS)
@@ -39,13 +47,13 @@ def generate(
         int, typer.Option(min=1, help="Number of seeds, from --seed up.")
     ] = 1,
     confine: Annotated[
-        list[Any] | None, parsed(parse_box, "WORD=L,T,R,B", _CONFINE)
+        list[Any] | None, parsed(parse_confine, "WORD=L,T,R,B", _CONFINE)
     ] = None,
     excite: Annotated[
         list[str] | None, typer.Option(metavar="WORD", help=_EXCITE)
     ] = None,
     inside: Annotated[
-        list[Any] | None, parsed(parse_box, "WORD=L,T,R,B", _INSIDE)
+        list[Any] | None, parsed(parse_inside, "WORD=L,T,R,B", _INSIDE)
     ] = None,
     **options: Any,
 ) -> None:
@@ -55,10 +63,7 @@ def generate(
     """
     from heedmap.results.grids import result_name
 
-    check_inputs(prompt, **options)
-    edits = [hm.Confine(word, box) for word, box in confine or ()]
-    guide: list[Any] = [hm.Excite(word) for word in excite or ()]
-    guide += [hm.Inside(word, box) for word, box in inside or ()]
+    guide: list[Any] = [*map(hm.Excite, excite or ()), *(inside or ())]
     place = task.place(several=count > 1)
     runs: dict[Path, hm.Run] = {}
     pipe = task.load()
@@ -67,13 +72,12 @@ def generate(
             pipe,
             prompt,
             seed=seed,
-            edits=edits,
+            edits=confine or (),
             guide=guide,
             **options,
         )
-        seed = run.settings.seed
         runs[place.put(run.save, result_name(run))] = run
-        seed += 1
+        seed = run.settings.seed + 1
     _finish(task, runs)
 
 
@@ -81,7 +85,7 @@ def generate(
 def locate(
     task: Task,
     image: Annotated[
-        Path, typer.Argument(metavar="IMAGE", help="An image: PNG, JPEG, WebP or BMP.")
+        Path, typer.Argument(exists=True, help="An image: PNG, JPEG, WebP or BMP.")
     ],
     prompt: Annotated[
         str, typer.Argument(metavar="PROMPT", help="What to find in it.")
@@ -101,7 +105,6 @@ def locate(
     from heedmap.io.writing import slug
     from heedmap.results.grids import result_name
 
-    check_inputs(prompt, image=image, **options)
     place = task.place()
     run = hm.locate(task.load(), image, prompt, seed=seed, steps=steps, **options)
     name = f"{slug(image.stem, 24)}-{result_name(run)}"
@@ -109,23 +112,9 @@ def locate(
 
 
 def _finish(task: Task, runs: dict[Path, "hm.Run"]) -> None:
-    if task.verbose:
-        for folder, run in runs.items():
-            _print_run(folder, run)
-    data = [
-        {"folder": str(folder), "settings": run.settings}
-        for folder, run in runs.items()
-    ]
-    task.finish({"runs": data}, runs, next(iter(runs)) / "index.html")
-
-
-def _print_run(folder: Path, run: "hm.Run") -> None:
-    from heedmap.results.runs import word_file
-
-    rows = [(word.text, word_file(word)) for word in run.maps.words]
-    if run.concepts is not None:
-        rows += [(one.text, word_file(one, "concept-")) for one in run.concepts.words]
-    if run.places is not None:
-        rows += [(one.text, word_file(one, "place-")) for one in run.places.words]
-    print_table(("word", "map"), rows, folder)
-    print_settings(folder, run)
+    lines: list[str] = []
+    data: list[dict[str, Any]] = []
+    for folder, run in runs.items():
+        lines += summary(folder, run)
+        data.append({"folder": str(folder), "settings": run.settings})
+    task.finish({"runs": data}, [*runs], lines)

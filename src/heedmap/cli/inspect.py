@@ -2,15 +2,14 @@
 
 import functools
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 import heedmap as hm
-from heedmap.checks import check_one_of
 from heedmap.cli.console import (
+    OUTPUT,
     PLACE,
     Format,
     OfConcepts,
@@ -21,7 +20,7 @@ from heedmap.cli.console import (
     parsed,
     print_table,
 )
-from heedmap.errors import ArgumentError, RunError, join_words
+from heedmap.errors import ArgumentError, RunError
 from heedmap.options import MASK_THRESHOLD, SHARES
 from heedmap.parsing import (
     parse_integers,
@@ -33,9 +32,14 @@ from heedmap.parsing import (
 _LAYERS = "As down, mid, up, early, 'up 1.0' or a pattern with *; commas between."
 _STEPS = "Steps from A up to, but not including, B, from 0; or one step."
 _REFINED = "Maps refined by self-attention, over all layers, steps and heads."
+_READS = "What each word reads of the image, and of the other words (joint attention)."
 _OUTPUTS = "Maps of the run's concepts by the similarity of attention outputs."
 _PLACES = "What a place of the run reads of the image. May be repeated."
 _BUDGET = "Also the shares of all attention: words, special tokens, padding, image."
+_SCALE = "shared: one colour scale for all words. word: one for each. raw: 0 to 1."
+_COMPARED = (
+    "A word or phrase. May be repeated. Default: the content words of all prompts."
+)
 _THRESHOLD = "Pixels whose mask value is below this are background."
 
 
@@ -54,6 +58,7 @@ def inspect(
     ] = None,
     concepts: OfConcepts = False,
     outputs: Annotated[bool, typer.Option("--outputs", help=_OUTPUTS)] = False,
+    reads: Annotated[bool, typer.Option("--reads", help=_READS)] = False,
     budget: Annotated[bool, typer.Option("--budget", help=_BUDGET)] = False,
     over: Annotated[
         Literal["steps", "layers", "heads", "layers,heads"] | None,
@@ -63,10 +68,7 @@ def inspect(
     ] = None,
     scale: Annotated[
         Literal["shared", "word", "raw"] | None,
-        typer.Option(
-            help="shared: one colour scale for all words. word: one for each. raw: 0 to 1. "
-            "Default: shared; with --over: word."
-        ),
+        typer.Option(help=f"{_SCALE} Default: shared; with --over: word."),
     ] = None,
     kind: Format = "png",
 ) -> None:
@@ -76,112 +78,97 @@ def inspect(
     overlays (words/) and a sheet; with --over, a sheet of a word over its steps (timeline.png,
     timeline.gif), layers or heads.
     """
-    from heedmap.maps.budgets import SINK
-    from heedmap.maps.heatmaps import REFINED_BY
-    from heedmap.maps.word_figures import mean_of
+    from heedmap.io.places import check_places, place_label
+    from heedmap.maps.word_figures import (
+        animation,
+        layers_by_heads,
+        mean_of,
+        timeline,
+    )
 
-    saved = hm.Run.load(run)
-    maps = maps_of(saved, concepts or outputs)
+    saved: Any = hm.Run.load(run)
+    parts = {"layers": layers, "steps": steps, "heads": heads}
+    parts = {axis: part for axis, part in parts.items() if part is not None}
+    if budget and parts:
+        raise ArgumentError(
+            "--budget is of all layers, steps and heads: leave --layers, --steps and --heads out"
+        )
+    maps = maps_of(saved, "concepts" if concepts or outputs else "maps")
     if places:
-        maps, word = _of_places(saved, run, places)
+        maps = maps_of(saved, "places")
+        word = list(map(place_label, check_places(places)))
+        scale = scale or "word"
     if outputs:
         maps = maps.outputs
+    if reads:
+        maps = maps.reads
     if refined:
         maps = maps.refined
-    axes = {"layers": layers, "steps": steps, "heads": heads}
-    parts = {axis: part for axis, part in axes.items() if part is not None}
     if parts:
         maps = maps.select(**parts)
     share = SHARES[maps.recording.share_of] or "share of attention"
     values = f"{share}, {mean_of(maps)}"
-    if refined:
-        values += f", {REFINED_BY}"
-    words = list(dict.fromkeys(word or [one.number for one in maps.words]))
+    words = word or [one.number for one in maps.words]
+    if over and len(words) != 1:
+        raise ArgumentError("--over shows one word: name it with --word")
     heats = [maps[one] if isinstance(one, str) else maps.at(one) for one in words]
+    rows = [
+        {
+            "word": heat.label,
+            "most": round(heat.extremum, 6),
+            "mean": round(float(heat.values.mean()), 6),
+            "peak": heat.peak,
+        }
+        for heat in heats
+    ]
+    cells = [[str(cell) for cell in row.values()] for row in rows]
     data: dict[str, Any] = {
         "run": str(run),
         "prompt": maps.tokens.prompt,
         "layers": [layer.name for layer in maps.layers],
         "values": values,
-        "words": [
-            {
-                "word": heat.label,
-                "most": round(heat.extremum, 6),
-                "mean": round(float(heat.values.mean()), 6),
-                "peak": heat.peak if heat.values.any() else None,
-            }
-            for heat in heats
-        ],
+        "words": rows,
     }
-    folder = run
-    page = run / "index.html"
-    if budget and parts:
-        raise ArgumentError(
-            "--budget is of all layers, steps and heads: leave --layers, --steps and --heads out, "
-            "or use run.budget(by=…) in Python"
-        )
     if budget:
         data["budget"] = saved.budget.rows()
         data["sinks"] = saved.budget.sink_rows()
-    choices = (
-        word,
-        places,
-        parts,
-        refined,
-        concepts,
-        outputs,
-        budget,
-        over,
-        scale,
-        task.out,
-    )
-    if any(choices) or kind != "png":
+    kinds = (word, parts, refined, concepts, outputs, reads, budget)
+    looks = (over, scale, task.out, kind != "png")
+    files: dict[str, Any] = {}
+    folder = run
+    page = "index.html"
+    if any((*kinds, *looks)):
         from heedmap.figures.plots import encode
         from heedmap.io.writing import save_parts, slug
 
         place = task.place(run / "inspect")
-        title = None
-        if places:
-            title = f"{saved.settings.prompt} · what places read"
-            scale = scale or "word"
-        figure, overlays = maps.figure_and_overlays(
-            heats, title=title, scale=scale or "shared"
-        )
-        files: dict[str, Any] = {f"sheet.{kind}": encode(figure, kind)}
-        for number, (one, overlay) in enumerate(
-            zip(data["words"], overlays, strict=True)
-        ):
-            one["file"] = f"words/{number}-{slug(one['word'], 40)}.png"
-            files[one["file"]] = overlay
+        scales: Any = {"scale": scale} if scale else {}
+        figure, overlays = maps.figure_and_overlays(heats, **scales)
+        for number, (row, overlay) in enumerate(zip(rows, overlays, strict=True)):
+            row["file"] = f"words/{number}-{slug(row['word'], 40)}.png"
+            files[row["file"]] = overlay
+        figures = {"sheet": figure}
+        if reads:
+            figures["text"] = saved.text_attention.figure()
         if budget:
-            files[f"budget.{kind}"] = encode(saved.budget.figure(), kind)
-        if over:
-            files |= _draw_over(maps, words, over, scale or "word", kind)
-        data["files"] = [*files]
-        files["inspect.json"] = f"{json.dumps(data)}\n".encode()
+            figures["budget"] = saved.budget.figure()
+        if over == "steps":
+            figures["timeline"] = timeline(maps, words[0], **scales)
+            files["timeline.gif"] = animation(maps, words[0], **scales).gif()
+        elif over:
+            axes: Any = [axis.removesuffix("s") for axis in over.split(",")]
+            name = over.replace(",", "-")
+            figures[name] = layers_by_heads(maps, words[0], axes=axes, **scales)
+        for name, figure in figures.items():
+            files[f"{name}.{kind}"] = encode(figure, kind)
         save = functools.partial(save_parts, parts=files)
         folder = place.put(save, folder_name(word))
-        page = folder / f"sheet.{kind}"
-    data["folder"] = str(folder)
+        page = f"sheet.{kind}"
+    data |= {"folder": str(folder), "files": [*files]}
     if task.verbose:
-        rows = [
-            (one["word"], str(one["most"]), str(one["mean"]), str(one["peak"] or "-"))
-            for one in data["words"]
-        ]
-        print_table(("word", "peak", "mean", "peak at"), rows, folder)
+        print_table(("word", "peak", "mean", "peak at"), cells)
         typer.echo(f"Values: {values}.")
-        if budget:
-            typer.echo("Shares of all attention, and its entropy:")
-            print_rows(data["budget"])
-            typer.echo(
-                f"Keys with more than {SINK:g} times the mean share: "
-                f"{len(data['sinks']) or 'none'}."
-            )
-        if data.get("sinks"):
-            print_rows(data["sinks"])
-        for file in data.get("files", ()):
-            typer.echo(file)
-    task.finish(data, [folder], page)
+    task.finish(data, [folder], files, page)
 
 
 @command(out="a new one in RUN/segment")
@@ -201,21 +188,19 @@ def segment(
     No model is loaded. Assigns each pixel to one phrase or to the background. Saves a label image,
     a NumPy array, COCO annotations, a mask of each phrase and a sheet.
     """
-    maps = maps_of(hm.Run.load(run), concepts)
+    maps = maps_of(hm.Run.load(run), "concepts" if concepts else "maps")
     place = task.place(run / "segment")
     segments = maps.segment(word, threshold=threshold)
     save = functools.partial(segments.save, run=run, kind=kind)
     folder = place.put(save, folder_name(word))
     data = json.loads((folder / "segment.json").read_text(encoding="utf-8"))
-    if task.verbose:
-        shares = zip(segments.names, segments.shares, strict=True)
-        rows = [(name, f"{share:.1%}") for name, share in shares]
-        print_table(("phrase", "share"), rows, folder)
-        typer.echo(f"All phrases: {data['sheet']}")
-    task.finish(data, [folder], data["sheet"])
+    lines = [str(folder)]
+    for name, share in zip(segments.names, segments.shares, strict=True):
+        lines.append(f"{name}: {share:.1%}")
+    task.finish(data, [folder], lines, f"sheet.{kind}")
 
 
-@command(out="one in outputs/")
+@command(out=OUTPUT)
 def compare(
     task: Task,
     folders: Annotated[
@@ -224,91 +209,38 @@ def compare(
     ],
     *,
     word: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--word",
-            "-w",
-            metavar="WORD",
-            help="A word or phrase. May be repeated. Default: the content words of all prompts.",
-        ),
+        list[str] | None, typer.Option("--word", "-w", help=_COMPARED)
     ] = None,
-    scale: Annotated[
-        Literal["shared", "word", "raw"],
-        typer.Option(
-            help="shared: one colour scale for all. word: one for each word. raw: 0 to 1."
-        ),
-    ] = "shared",
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", help="A .png, .svg or .pdf file. Default: one in outputs/."
-        ),
-    ] = None,
+    scale: Annotated[Literal["shared", "word", "raw"], typer.Option(help=_SCALE)] = (
+        "shared"
+    ),
+    kind: Format = "png",
 ) -> None:
     """Compare the maps of saved runs on one sheet.
 
     No model is loaded. The rows are labelled by what differs among the runs.
     """
     from heedmap.figures.plots import encode
-    from heedmap.io import writing
-    from heedmap.results.runs import common_words, labels
+    from heedmap.io.writing import save_parts, slug
 
-    runs = [hm.Run.load(folder) for folder in folders]
-    names = " ".join(["compare", *(folder.resolve().name for folder in folders)])
-    path = out or Path("outputs") / f"{writing.slug(names, 100)}.png"
-    suffix = path.suffix.lower().removeprefix(".")
-    check_one_of(f"the ending of {path}", suffix, ("png", "svg", "pdf"))
-    words = list(dict.fromkeys(word or common_words(runs)))
-    sheet = encode(hm.compare(runs, words, scale=scale), suffix)
-    save = functools.partial(writing.put_file, data=sheet)
-    if out is None:
-        path = writing.put_counting(path, save)
-    else:
-        save(path)
-    entries = [
-        {"run": str(folder), "label": label}
-        for folder, label in zip(folders, labels(runs), strict=True)
-    ]
-    data = {"file": str(path), "scale": scale, "words": words, "runs": entries}
-    task.finish(data, [path], path, [f"{path}: {', '.join(words)}"])
+    place = task.place()
+    figure = hm.compare(folders, word, scale=scale)
+    file = f"sheet.{kind}"
+    save = functools.partial(save_parts, parts={file: encode(figure, kind)})
+    names = [folder.resolve().name for folder in folders]
+    folder = place.put(save, slug(f"compare {' '.join(names)}", 100))
+    runs = list(map(str, folders))
+    task.finish({"runs": runs, "folder": str(folder)}, [folder], page=file)
 
 
-def print_rows(rows: Sequence[dict[str, Any]]) -> None:
-    """Print rows of named values as a table."""
-    cells = [
-        [f"{one:.3g}" if isinstance(one, float) else str(one) for one in row.values()]
-        for row in rows
-    ]
-    print_table([*rows[0]], cells)
-
-
-def maps_of(run: "hm.Run", concepts: bool) -> "hm.HeatMaps":
-    """Return the maps of a run's prompt, or of its concepts."""
-    maps = run.concepts if concepts else run.maps
+def maps_of(run: "hm.Run", kind: Literal["maps", "concepts", "places"]) -> Any:
+    """Return a run's maps of the prompt's words, of concepts or of places."""
+    maps = getattr(run, kind)
     if maps is None:
-        raise RunError("this run has no concept maps: generate it with --concepts")
+        raise RunError(
+            f"this run has no {kind}: generate it with them (`heedmap repeat` records places)"
+        )
     return maps
-
-
-def _of_places(
-    run: "hm.Run",
-    folder: Path,
-    places: Sequence[Any],
-) -> tuple["hm.HeatMaps", list[Any]]:
-    """Return the maps of a run's places, and the names of some of them."""
-    from heedmap.io.places import check_places, place_label, place_labels
-
-    maps = run.places
-    labels = list(map(place_label, check_places(places)))
-    for label in labels:
-        if maps is None or label not in maps:
-            places = place_labels(run.settings.places)
-            raise RunError(
-                f"this run has no place {label} (it has {join_words(places) or 'none'}): record it "
-                f"with `heedmap repeat {folder} --place '{label}' --out FOLDER`, and inspect that"
-            )
-    assert maps is not None
-    return maps, labels
 
 
 def folder_name(words: list[Any] | None) -> str:
@@ -316,28 +248,3 @@ def folder_name(words: list[Any] | None) -> str:
     from heedmap.io.writing import slug
 
     return slug(" ".join(map(str, words or ["all"])), 100)
-
-
-def _draw_over(
-    maps: "hm.HeatMaps",
-    words: Sequence[str | int],
-    over: str,
-    scale: Any,
-    kind: str,
-) -> dict[str, bytes]:
-    from heedmap.figures.plots import encode
-    from heedmap.maps import word_figures
-
-    if len(words) != 1:
-        raise ArgumentError("--over shows one word: name it with --word")
-    (word,) = words
-    if over == "steps":
-        figure = word_figures.timeline(maps, word, scale=scale)
-        moving = word_figures.animation(maps, word, scale=scale)
-        return {
-            f"timeline.{kind}": encode(figure, kind),
-            "timeline.gif": moving.gif(),
-        }
-    axes: list[Any] = [axis.removesuffix("s") for axis in over.split(",")]
-    figure = word_figures.layers_by_heads(maps, word, axes=axes, scale=scale)
-    return {f"{over.replace(',', '-')}.{kind}": encode(figure, kind)}

@@ -6,14 +6,11 @@ from typing import Annotated, Any
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import PLACE, SAVED, RunFolder, Task, command, parsed
+from heedmap.cli.console import SAVED, RunFolder, Task, command, parsed
 from heedmap.errors import ArgumentError, quoted
-from heedmap.options import ExplainOptions
-from heedmap.parsing import parse_part, parse_pixel, parse_place, parse_word
+from heedmap.options import ExplainOptions, GenerateOptions
+from heedmap.parsing import parse_part, parse_pixel, parse_word
 
-_PLACES = "Record what a place of the image reads, instead of RUN's own places. May be repeated."
-_READS = "Record what each word reads, too (joint attention)."
-_BUDGET = "Record the budget of attention, too."
 _REMOVED = "A word or phrase of the prompt; every occurrence is removed, or of cat#2 the second."
 _Part = Annotated[
     Any,
@@ -25,54 +22,45 @@ _Part = Annotated[
 ]
 
 
-@command(model=SAVED, out="nothing is saved")
+@command(
+    GenerateOptions,
+    model=SAVED,
+    out="nothing is saved",
+    without="steps guidance size negative keep concepts share_of arguments",
+)
 def repeat(
     task: Task,
     run: Annotated[
         Path,
         typer.Argument(metavar="RUN", help="The folder of a saved run, edit or grid."),
     ],
-    *,
-    places: Annotated[
-        list[Any] | None, parsed(parse_place, PLACE, _PLACES, "--place")
-    ] = None,
-    reads: Annotated[bool, typer.Option("--reads", help=_READS)] = False,
-    budget: Annotated[bool, typer.Option("--budget", help=_BUDGET)] = False,
+    **options: Any,
 ) -> None:
     """Generate RUN again: is the result bit-identical?
 
     Its scheduler is that of RUN. The exit code is 0 if it is, 1 if not, and 2 after an error.
-    Differences in the other settings (versions, device, threads, LoRAs) are printed.
+    Differences in the other settings (versions, device, threads, LoRAs) are printed. With --place,
+    --reads or --budget, these are recorded, too, and saved in --out.
     """
     from heedmap.results.grids import load_result
 
-    if task.open_ and task.out is None:
-        raise ArgumentError("--open opens what is saved: name a folder with --out")
-    if task.out is None and (places or reads or budget):
+    if task.out is None and options:
         raise ArgumentError("what is recorded anew is saved: name a folder with --out")
-    place = None if task.out is None else task.place()
     saved = load_result(run)
-    repetition = hm.repeat(
-        task.load(saved),
-        saved,
-        places=places,
-        reads=reads or None,
-        budget=budget or None,
-    )
+    place = None if task.out is None else task.place()
+    repetition = hm.repeat(task.load(saved), saved, **options)
     folders = [place.put(repetition.run.save, run.name)] if place else []
     lines = [f"{run}: {repetition}"]
     for name, (then, now) in repetition.changed.items():
         lines.append(f"  {name}: {quoted(then)}, here {quoted(now)}")
-    lines += [f"  saved in {folder}" for folder in folders]
-    folder = str(task.out) if task.out else None
     data = {
         "run": str(run),
         "same": repetition.same,
         "largest": repetition.largest,
         "changed": repetition.changed,
-        "folder": folder,
+        "folder": task.out,
     }
-    task.finish(data, folders, f"{folder}/index.html", lines)
+    task.finish(data, folders, lines)
     if not repetition.same:
         raise typer.Exit(1)
 
@@ -103,10 +91,9 @@ def ablate(
     part = {"layers": layers, "heads": heads, "steps": steps}
     ablation = hm.ablate(task.load(saved), saved, word, **part)
     folder = place.put(ablation.save, slug(ablation.word, 100))
-    page = folder / "index.html"
     lines = [f"{way}: {ablation.verdict(way)}" for way in ablation.agreement]
     data = {"run": str(run), "folder": str(folder), **ablation.summary()}
-    task.finish(data, [folder], page, [*lines, f"Open {page}."])
+    task.finish(data, [folder], lines)
 
 
 @command(ExplainOptions, model=SAVED, out="a new one in RUN/explain")
@@ -148,11 +135,8 @@ def explain(
     folder = place.put(
         explanation.save, slug(f"{report.word} at {at} {place_name}", 100)
     )
-    page = folder / "index.html"
     summary = explanation.summary()
-    lines = [
-        f"{report.word} at pixel {at}, {place_name}:",
-        f"P = {summary['probability']:.6g}. Open {page}.",
-    ]
+    probability = f"P = {summary['probability']:.6g}"
+    lines = [f"{report.word} at pixel {at}, {place_name}: {probability}."]
     data = {"run": str(run), "folder": str(folder), **summary}
-    task.finish(data, [folder], page, lines)
+    task.finish(data, [folder], lines)

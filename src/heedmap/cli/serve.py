@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,14 +15,11 @@ _AUTH = (
     "Require a password. Repeatable. HEEDMAP_AUTH does the same and hides the password from the "
     "process list."
 )
-_OUT = (
-    "Folder for the results; it may hold some already. Default: outputs/app. Only without --host, "
-    "--auth or --share."
-)
+_OUT = "outputs/app; it may hold results. Not with --host, --auth or --share"
 _HOST = "0.0.0.0 serves other machines. Default: this machine alone."
 
 
-@command(model=EMBEDDED, without="json")
+@command(model=EMBEDDED, out=_OUT, without="json quiet")
 def serve(
     task: Task,
     *,
@@ -41,10 +37,6 @@ def serve(
     ] = None,
     share: Annotated[
         bool, typer.Option("--share", help="Open a public address at gradio.live.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help=_OUT)] = None,
-    open_: Annotated[
-        bool, typer.Option("--open", help="Open the app in the browser.")
     ] = False,
 ) -> None:
     """Generate, edit and inspect in the browser.
@@ -65,12 +57,12 @@ def serve(
 
     launch(
         model,
-        out,
+        task.out,
         host=host,
         port=port,
         auth=users,
         share=share,
-        open_browser=open_,
+        open_browser=task.open_,
         device=task.device,
         dtype=task.dtype,
     )

@@ -1,6 +1,7 @@
 """`heedmap sweep`: many jobs, one table."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ import typer
 
 import heedmap as hm
 from heedmap.cli.console import EMBEDDED, Task, command, parsed
-from heedmap.errors import HeedmapError, plural
+from heedmap.errors import plural
 from heedmap.parsing import parse_shard
 
 _JOBS = "Jobs: .jsonl, or .toml lists to combine."
@@ -38,53 +39,31 @@ def sweep(
     `accelerate launch` the processes share the jobs. The exit code is 1 if a job failed;
     failed.jsonl lists these.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     # Of the processes that Accelerate launches.
     first = os.environ.get("RANK", "0") == "0"
-    ended = "no job done"
-
-    def advance(done: int, total: int) -> None:
-        nonlocal ended
-        ended = f"{done} of {plural(total, 'job')} done"
-        bar.update(jobs_bar, completed=done, total=total)
-
-    bar = Progress(
-        console=Console(stderr=True),
-        transient=True,
-        disable=not (task.bars and first),
+    result = hm.sweep(
+        jobs,
+        out,
+        model=task.model,
+        device=task.device,
+        dtype=task.dtype,
+        batch=batch,
+        pages=not no_page,
+        shard=shard,
+        show_progress=task.bars and first,
     )
-    try:
-        with bar:
-            jobs_bar = bar.add_task("Jobs", total=None)
-            result = hm.sweep(
-                jobs,
-                out,
-                model=task.model,
-                device=task.device,
-                dtype=task.dtype,
-                batch=batch,
-                pages=not no_page,
-                masks=masks,
-                shard=shard,
-                progress=advance,
-            )
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(f"{ended}; the same command continues") from error
-    except HeedmapError as error:
-        if first:
-            raise
-        raise typer.Exit(2) from error
     if not first:  # the launcher ends all processes if another one ends with an error
         return
-    table = None if result.pending else str(result.table)
-    done = f"{plural(result.done, 'job')} done, {result.failed} failed"
-    lines = [f"{result.folder}: {done}, {result.pending} left to others."]
-    if table:
-        lines.append(f"The table: {table}")
+    if masks and not result.pending:
+        folder = out / "masks"
+        shutil.rmtree(folder, ignore_errors=True)
+        hm.dataset(out, folder, show_progress=task.bars)
     counts = {name: getattr(result, name) for name in ("done", "failed", "pending")}
-    data = {"folder": str(result.folder), "table": table, **counts}
-    task.finish(data, [result.folder], lines=lines)
+    texts = [f"{count} {name}" for name, count in counts.items()]
+    lines = [f"{plural(sum(counts.values()), 'job')}: {', '.join(texts)}."]
+    if result.table.exists():
+        lines.append(f"The table: {result.table}")
+    data = {"folder": str(out), "table": str(result.table), **counts}
+    task.finish(data, [out], lines, page="")
     if result.failed:
         raise typer.Exit(1)

@@ -1,7 +1,7 @@
 """`heedmap words` and `heedmap layers`: the tokens of a prompt, and the layers of a model."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -11,10 +11,6 @@ from heedmap.errors import as_sentence, plural, warn
 from heedmap.options import GenerateOptions
 
 _SAMPLING = "steps guidance negative"
-_LAYER = (
-    "Layers whose computation is also written as matrix products: 'up', 'single', 'up 1.0' or a "
-    "pattern with *. Default: the first."
-)
 
 
 @command(model=EMBEDDED, without="device dtype")
@@ -35,28 +31,27 @@ def words(task: Task, prompt: Prompt) -> None:
         if warning:
             warn(warning)
     if task.verbose:
-        columns = ["#", "word", "tokens", "positions", "read"]
-        if parsed.spans:
-            columns.append("weight")
         texts = {token.position: token.text for token in table.tokens}
-        rows: list[list[str]] = []
+        rows: list[tuple[str, ...]] = []
         for word in table.words:
-            tokens = " ".join(texts[position] for position in word.tokens)
-            positions = ", ".join(map(str, word.tokens))
-            read = "no"
-            if word.tokens:
-                read = "in part" if word.missing else "yes"
-            weight = weights.get(word.tokens[0], 1.0) if word.tokens else 1.0
-            row = [str(word.number), word.text, tokens, positions, read, f"{weight:g}"]
-            rows.append(row[: len(columns)])
-        print_table(columns, rows)
-        counts = [
-            f"{plural(count, 'token')} of the {most}" for count, most in table.loads
-        ]
-        typer.echo(f"{' and '.join(counts)} that the model can read.")
-        if table.unread:
-            typer.echo(as_sentence(table.unread))
-    task.finish({**asdict(table), "weights": weights}, [])
+            weight = f"{weights.get(word.tokens[0], 1):g}" if word.tokens else ""
+            rows.append(
+                (
+                    str(word.number),
+                    word.text,
+                    " ".join(texts[position] for position in word.tokens),
+                    ", ".join(map(str, word.tokens)),
+                    weight,
+                )
+            )
+        print_table(("#", "word", "tokens", "positions", "weight"), rows)
+    lines = [
+        f"{plural(count, 'token')} of the {most} that the model can read."
+        for count, most in table.loads
+    ]
+    if table.unread:
+        lines.append(as_sentence(table.unread))
+    task.finish({**asdict(table), "weights": weights}, lines=lines)
 
 
 @command(
@@ -64,59 +59,39 @@ def words(task: Task, prompt: Prompt) -> None:
     model=EMBEDDED,
     without=f"{_SAMPLING} keep concepts places reads share_of budget arguments",
 )
-def layers(
-    task: Task,
-    *,
-    layer: Annotated[str | None, typer.Option("--layer", "-l", help=_LAYER)] = None,
-    **options: Any,
-) -> None:
+def layers(task: Task, **options: Any) -> None:
     """Print the shapes of Q, K, V, scores and output in each layer.
 
     The layers are those that read the text.
     """
     pipe = task.load()
-    from heedmap.backends import layer_shapes, loading
+    from heedmap.backends import loading
     from heedmap.backends.registry import default_size
     from heedmap.maps.recordings import short_names
 
     shapes = hm.layer_shapes(pipe, **options)
-    if layer is None:
-        listed = shapes
-        followed = shapes[:1]
-    else:
-        listed = followed = layer_shapes.pick(shapes, layer)
     width, height = options.get("size") or default_size(pipe)
     name = loading.name_of(pipe)
     if task.verbose:
-        kind = "cross"
         short = short_names({one.name: one.part for one in shapes})
         rows: list[list[str]] = []
         for one in shapes:
             sizes = (one.grid, (one.heads, one.head_dim), one.query, one.key)
             cells = [short[one.name], *("{}×{}".format(*size) for size in sizes)]
             if one.image_key is not None:
-                kind = "joint"
                 cells[-1] += " + {}×{}".format(*one.image_key)
             cells += ["{}×{}".format(*size) for size in (one.scores, one.output)]
             rows.append(cells)
-        count = plural(len(shapes), f"{kind}-attention layer")
         columns = ("layer", "grid", "heads", "Q", "K, V", "scores", "output")
-        print_table(columns, rows, f"{name}, {width}×{height} pixels: {count}")
-        typer.echo(
-            "heads: number × channels per head; K, V: of the text + of the image; scores: for one "
-            "head; others: for all."
-        )
-        for one in followed:
-            lines = [
-                (part, source, "{} × {}".format(*shape))
-                for part, source, shape in one.chain()
-            ]
-            typer.echo()
-            title = f"{short[one.name]}: {one.name}"
-            print_table(("", "made of", "shape"), lines, title)
+        typer.echo(f"{name}, {width}×{height} pixels: {plural(len(rows), 'layer')}")
+        print_table(columns, rows)
+    note = (
+        "heads: number × channels per head; K, V: of the text + of the image; scores: for one "
+        "head; others: for all."
+    )
     data = {
         "model": name,
         "size": [width, height],
-        "layers": [asdict(one) for one in listed],
+        "layers": [asdict(one) for one in shapes],
     }
-    task.finish(data, [])
+    task.finish(data, lines=[note])

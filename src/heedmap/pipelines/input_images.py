@@ -183,7 +183,7 @@ def distortion_warning(psnr_db: float | None) -> str:
 @takes_options(GenerateOptions)
 def locate(
     pipe: Pipeline,
-    picture: Image.Image | str | Path,
+    image: Image.Image | str | Path,
     prompt: str,
     *,
     seed: int | None = None,
@@ -200,7 +200,7 @@ def locate(
 
     Args:
         pipe: a pipeline that generates from text alone, such as `load` returns.
-        picture: a Pillow image, or a file (PNG, JPEG, WebP, BMP). Transparent pixels become white.
+        image: a Pillow image, or a file (PNG, JPEG, WebP, BMP). Transparent pixels become white.
         prompt: the words to find. Weights have no meaning here.
         seed: the seed of the noise. Default: random, and saved in the settings.
         steps: the number of noise levels: the training timesteps are divided into this many equal
@@ -228,7 +228,7 @@ def locate(
             not known.
         TraceError: if the maps could not be recorded.
     """
-    opened = open_image(picture)
+    opened = open_image(image)
     sampling, seed = resolve_location(pipe, opened, prompt, seed, options)
     return run_location(pipe, opened, prompt, check_seed(seed), sampling, progress)
 

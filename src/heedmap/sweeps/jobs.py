@@ -11,12 +11,12 @@ A manifest is JSONL with one job a line, or TOML. In TOML the plural of an argum
 
 import hashlib
 import inspect
-import itertools
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -81,23 +81,21 @@ def read_jobs(
     is wrong or occurs twice, with the lines; RunError if the file is missing.
     """
     unit = "line"
+    root = Path()
     if isinstance(source, str | Path):
         path = reading.path_of(source)
-        name = str(path)
         root = path.parent
         rows = _rows(path)
         if path.suffix.lower() == ".toml":
             unit = "job"
     else:
-        name = "the list"
-        root = Path()
         rows = enumerate(source, 1)
-    checker = _Checker(root.resolve(), None if model is None else str(model), dtype)
+    defaults = {"task": "generate", "model": None if model is None else str(model)}
     jobs: dict[str, Job] = {}
     errors: list[str] = []
     for line, row in rows:
         try:
-            job = checker.job(line, row)
+            job = _job(line, row, root.resolve(), defaults, dtype)
             if job.id in jobs:
                 raise ArgumentError(f"it is the same job as line {jobs[job.id].line}")
             jobs[job.id] = job
@@ -106,8 +104,12 @@ def read_jobs(
     if not errors and not jobs:
         errors.append("there are no jobs")
     if errors:
-        raise ArgumentError(f"{name} cannot run: {'; '.join(errors[:5])}")
+        raise ArgumentError(f"the jobs cannot run: {'; '.join(errors[:5])}")
     return list(jobs.values())
+
+
+def _kind(job: Job) -> tuple[str, str]:
+    return job.model or "", job.shape
 
 
 def in_units(jobs: Iterable[Job], batch: int = 1) -> list[list[Job]]:
@@ -115,14 +117,12 @@ def in_units(jobs: Iterable[Job], batch: int = 1) -> list[list[Job]]:
 
     Images of one shape share a call, at most `batch` of them.
     """
-    shapes: dict[tuple[str | None, str], list[Job]] = {}
-    for job in jobs:
-        shapes.setdefault((job.model, job.shape), []).append(job)
     units: list[list[Job]] = []
-    for same in shapes.values():
+    for _, jobs_of_kind in groupby(sorted(jobs, key=_kind), _kind):
+        same = list(jobs_of_kind)
         most = batch if same[0].task == "generate" else 1
         units += [same[at : at + most] for at in range(0, len(same), most)]
-    return sorted(units, key=lambda unit: (unit[0].model or "", unit[0].line))
+    return units
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Any]]:
@@ -153,102 +153,92 @@ def _product(fixed: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if name not in names and singular in names:
             values = fixed.pop(name)
             axes[singular] = values if isinstance(values, list) else [values]
-    for values in itertools.product(*axes.values()):
+    for values in product(*axes.values()):
         yield {**fixed, **dict(zip(axes, values, strict=True))}
 
 
-class _Checker:
-    """The checks of jobs, by the same functions as those of the calls, without weights."""
+@lru_cache(4)
+def _outline(model: str | None) -> Any:
+    return loading.outline(model)
 
-    def __init__(self, root: Path, model: str | None, dtype: str) -> None:
-        self._root = root
-        self._model = model
-        self._dtype = dtype
-        self._outline = cache(loading.outline)
-        self._options = cache(self._resolve)
 
-    def job(self, line: int, row: Any) -> Job:
-        """Check a job of a manifest."""
-        try:
-            row = to_json(row)
-        except TypeError as error:
-            raise ArgumentError(f"a job is plain JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise ArgumentError(
-                f"it is {quoted(row)}: expected a JSON object with the arguments"
-            )
-        task = row.pop("task", None) or "generate"
-        model = row.pop("model", None) or self._model
-        check_one_of("task", task, TASKS)
-        check_text("model", model or "")
-        settings = {
-            **row,
-            "task": task,
-            "model": model,
-            "dtype": self._dtype,
-        }
-        identity = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-        if task == "locate" and "image" in row:
-            row["picture"] = row.pop("image")
-        pipe = self._outline(model)
-        check_names(
-            pipe,
-            row,
-            _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS,
-        )
-        check_int("the seed", row.get("seed"), least=0, most=MAX_WHOLE)
-        for name in {"picture", "image"} & row.keys():
-            row[name] = self._path(row[name])
-        rest = {name: row[name] for name in row.keys() - {"prompt", "seed"}}
-        shape = json.dumps([task, rest], sort_keys=True)
-        job = Job(
-            identity.hexdigest()[:16],
-            line,
-            task,
-            model,
-            row,
-            shape,
-        )
-        self._check(job, pipe)
-        return job
+@lru_cache(1000)
+def _generate_options(model: str | None, shape: str) -> GenerateOptions:
+    """Return the options of all jobs of `generate` of a model and a shape."""
+    _, arguments = json.loads(shape)
+    options, _ = resolve_options(
+        generate,
+        _outline(model),
+        None,
+        arguments,
+    )
+    return options
 
-    def _path(self, value: Any) -> Any:
-        return str(self._root / value) if isinstance(value, str) else value
 
-    def _resolve(self, model: str | None, shape: str) -> GenerateOptions:
-        """Return the options of all jobs of `generate` of a model and a shape."""
-        _, arguments = json.loads(shape)
-        options, _ = resolve_options(
-            generate,
-            self._outline(model),
-            None,
-            arguments,
-        )
-        return options
+def _job(
+    line: int,
+    row: Any,
+    root: Path,
+    defaults: Mapping[str, Any],
+    dtype: str,
+) -> Job:
+    """Check a job of a manifest, by the same functions as its call, without weights."""
+    try:
+        arguments = {**defaults, **to_json(row)}
+    except TypeError as error:
+        raise ArgumentError(
+            f"it is {quoted(row)}: expected a JSON object with the arguments"
+        ) from error
+    identity = json.dumps({**arguments, "dtype": dtype}, sort_keys=True)
+    task = arguments.pop("task")
+    model = arguments.pop("model")
+    check_one_of("task", task, TASKS)
+    check_text("model", model or "")
+    pipe = _outline(model)
+    check_names(
+        pipe,
+        arguments,
+        _SIGNATURES[task].parameters.keys() - _NOT_IN_JOBS,
+    )
+    check_int("the seed", arguments.get("seed"), least=0, most=MAX_WHOLE)
+    if "image" in arguments:
+        arguments["image"] = str(root / str(arguments["image"]))
+    shared = {name: arguments[name] for name in arguments.keys() - {"prompt", "seed"}}
+    job = Job(
+        hashlib.sha256(identity.encode()).hexdigest()[:16],
+        line,
+        task,
+        model,
+        arguments,
+        json.dumps([task, shared], sort_keys=True),
+    )
+    _check(job, pipe)
+    return job
 
-    def _check(self, job: Job, pipe: Any) -> None:
-        try:
-            _SIGNATURES[job.task].bind(pipe, **job.arguments)
-        except TypeError as error:
-            raise ArgumentError(f"{job.task}: {error}") from error
-        rest = dict(job.arguments)
-        seed = rest.pop("seed")
-        if job.task == "edit":
-            text = rest.pop("source")
-            target = rest.pop("target", None)
-            check_text("target", target or "")  # a list would be several jobs
-            source, (target,), _ = resolve_edits(edit, pipe, text, target, seed, rest)
-            check_effect([source.plan(target)])
-            return
-        prompt = check_prompt(rest.pop("prompt"))
-        if job.task == "locate":
-            image = open_image(rest.pop("picture"))
-            options, _ = resolve_location(pipe, image, prompt, seed, rest)
-        else:
-            options = self._options(job.model, job.shape)
-        parsed = parse_weights(prompt)
-        checked_concepts(options.concepts)
-        check_places(options.places)
-        if parsed.spans:
-            table = prompt_table(pipe, parsed.text, options.arguments)
-            token_weights(parsed.spans, table)
+
+def _check(job: Job, pipe: Any) -> None:
+    try:
+        _SIGNATURES[job.task].bind(pipe, **job.arguments)
+    except TypeError as error:
+        raise ArgumentError(f"{job.task}: {error}") from error
+    rest = dict(job.arguments)
+    seed = rest.pop("seed")
+    if job.task == "edit":
+        text = rest.pop("source")
+        target = rest.pop("target", None)
+        check_text("target", target or "")  # a list would be several jobs
+        source, (target,), _ = resolve_edits(edit, pipe, text, target, seed, rest)
+        check_effect([source.plan(target)])
+        return
+    prompt = check_prompt(rest.pop("prompt"))
+    if job.task == "locate":
+        image = open_image(rest.pop("image"))
+        options, _ = resolve_location(pipe, image, prompt, seed, rest)
+    else:
+        options = _generate_options(job.model, job.shape)
+    parsed = parse_weights(prompt)
+    checked_concepts(options.concepts)
+    check_places(options.places)
+    if parsed.spans:
+        table = prompt_table(pipe, parsed.text, options.arguments)
+        token_weights(parsed.spans, table)

@@ -6,28 +6,27 @@ writes the tables.
 """
 
 import json
-import shutil
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState
+from rich.console import Console
+from rich.progress import track
 
 from heedmap.backends import loading
 from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, record_warnings
 from heedmap.io.writing import TakenError, save_parts
 from heedmap.options import Device, Dtype, LoadOptions
-from heedmap.pipelines.arguments import resolve_options
-from heedmap.pipelines.generation import generate, generate_batch
-from heedmap.results.datasets import dataset
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
 from heedmap.sweeps import tables
@@ -52,7 +51,7 @@ class SweepResult:
 
     @property
     def table(self) -> Path:
-        """The file of the table; it is there when no job is pending."""
+        """The file of the table: it is there when no job is pending and one is done."""
         return self.folder / tables.TABLE
 
 
@@ -65,9 +64,8 @@ def sweep(
     dtype: Dtype = LoadOptions.dtype,
     batch: int = 1,
     pages: bool = True,
-    masks: bool = False,
     shard: tuple[int, int] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    show_progress: bool = False,
 ) -> SweepResult:
     """Run many jobs, and write a table of their results.
 
@@ -84,59 +82,42 @@ def sweep(
         model: the model of the jobs that name none, as in `load`.
         device: as in `load`.
         dtype: as in `load`.
-        batch: the most images of one call; a batch that does not fit the memory is halved. In a
-            batch, images differ by rounding; a sweep that continues draws the same batches.
+        batch: the most images of one call; a batch that does not fit the memory is halved, and so
+            are later ones. In a batch, images differ by rounding; a sweep that continues draws the
+            same batches.
         pages: whether results have pages, sheets and overlays.
-        masks: if True, the last process writes the masks of all results as a COCO data set
-            (`dataset`) in the folder `masks`, in place of an older one.
         shard: (number, count) runs one of so many parts, from 1, in this process.
-        progress: called with the number of jobs that have ended and the number of all, of those
-            that this process runs.
+        show_progress: whether to show a bar on stderr.
 
     Raises:
         ArgumentError: if a job or an argument is wrong.
         RunError: if the manifest is missing, or the folder holds something else.
     """
     batch = check_int("batch", batch, least=1, most=10_000)
-    number, count = shard or (1, 1)
+    # Without `cpu`, it finds no other processes on a machine that has CPUs alone.
+    state = PartialState(
+        cpu=not torch.accelerator.is_available(), timeout=timedelta(days=365)
+    )
+    number, count = shard or (state.process_index + 1, state.num_processes)
     check_int("shard", number, least=1, most=count)
     if find_spec("pyarrow") is None:
         raise ArgumentError("pyarrow is not installed: pip install 'heedmap[sweep]'")
-    state = None
-    if shard is None:
-        # Without `cpu`, it finds no other processes on a machine that has CPUs alone.
-        state = PartialState(
-            cpu=not torch.accelerator.is_available(), timeout=timedelta(days=365)
-        )
-        number = state.process_index + 1
-        count = state.num_processes
     all_jobs = read_jobs(jobs, model=model, dtype=dtype)
     folder = tables.claim(out, all_jobs, batch)
     units = in_units(all_jobs, batch)[number - 1 :: count]
-    total = sum(map(len, units))
     for unit in units:
         for job in unit:  # those that failed run again
             tables.failure_file(folder, job).unlink(missing_ok=True)
     worker = Worker(folder, device, dtype, pages)
-    report = progress or (lambda done, count: None)
-    ended = 0
-    report(ended, total)
-    for unit in units:
+    console = Console(stderr=True)
+    for unit in track(units, "Jobs", console=console, disable=not show_progress):
         worker.run(unit)
-        ended += len(unit)
-        report(ended, total)
     # The launcher ends all processes if the first ends with an error.
-    if state is not None:
-        state.wait_for_everyone()
+    state.wait_for_everyone()
     done, failed = map(len, tables.ended(folder))
     pending = len(all_jobs) - done - failed
-    if not pending and (state is None or state.is_main_process):
+    if not pending and state.is_main_process:
         tables.write_tables(folder, all_jobs)
-        if masks and done:
-            target = folder / "masks"
-            shutil.rmtree(target, ignore_errors=True)
-            with suppress(TakenError):  # another process writes the same
-                dataset(folder, target)
     return SweepResult(folder, done, failed, pending)
 
 
@@ -149,27 +130,24 @@ class Worker:
     dtype: Dtype
     pages: bool
     _pipes: dict[str | None, Any] = field(default_factory=dict, init=False)
-    _largest: dict[tuple[str | None, str], int] = field(
-        default_factory=dict, init=False
-    )
+    _largest: float = field(default=inf, init=False)
 
     def run(self, unit: Sequence[Job]) -> None:
         """Run the jobs of a unit that have no result, in one call of the pipeline.
 
         All of the unit is generated if one result is missing: the size of a batch changes how a
         processor rounds. If a batch fails, its halves run; a job that fails alone leaves its error
-        in a file. After an error of memory, batches of this shape are halved at once.
+        in a file. After an error of memory, later batches are halved at once.
         """
         if all(tables.run_folder(self.folder, job).exists() for job in unit):
             return
-        kind = (unit[0].model, unit[0].shape)
         half = len(unit) // 2
-        if len(unit) <= self._largest.get(kind, len(unit)):
+        if len(unit) <= self._largest:
             try:
                 return self._run(unit)
             except Exception as error:  # one job ends no sweep
                 if isinstance(error, torch.OutOfMemoryError):
-                    self._largest[kind] = max(1, half)
+                    self._largest = max(1, half)
                 if not half:
                     return self._save_failure(unit[0], error)
         self.run(unit[:half])  # the memory of the batch is free: its error is gone
@@ -192,14 +170,11 @@ class Worker:
             seconds = (time.perf_counter() - start) / len(unit)
         for job, result in zip(unit, results, strict=True):
             target = tables.run_folder(self.folder, job)
-            # Of a killed process.
-            for partial in target.parent.glob(f".{target.name}.tmp-*"):
-                shutil.rmtree(partial, ignore_errors=True)
-            row = tables.row_of(job, result, seconds, warnings)
-            row_part = {tables.ROW: json.dumps(row).encode()}
+            folder = target.relative_to(self.folder)
+            row = tables.row_of(job, result, folder, seconds, warnings)
+            row_part = {tables.ROW: json.dumps(row).encode() + b"\n"}
             with suppress(TakenError):  # it is done
                 save_parts(target, result.parts(self.pages) | row_part)
-            tables.failure_file(self.folder, job).unlink(missing_ok=True)
 
     def _save_failure(self, job: Job, error: Exception) -> None:
         failure = {
@@ -213,10 +188,10 @@ class Worker:
 
 
 def _results(pipe: Any, unit: Sequence[Job]) -> Sequence[Run | EditResult]:
-    task, arguments = json.loads(unit[0].shape)
-    if task != "generate":
-        return [TASKS[task](pipe, **unit[0].arguments)]
-    prompts = [job.arguments["prompt"] for job in unit]
-    seeds = [job.arguments["seed"] for job in unit]
-    options, _ = resolve_options(generate, pipe, None, arguments)
-    return generate_batch(pipe, prompts, seeds, options)[0]
+    """Call the task of a unit once: with a prompt and a seed for each job, if it has several."""
+    call = TASKS[unit[0].task]
+    arguments = unit[0].arguments
+    if len(unit) == 1:
+        return [call(pipe, **arguments)]
+    lists = {name: [job.arguments[name] for job in unit] for name in ("prompt", "seed")}
+    return call(pipe, **{**arguments, **lists})

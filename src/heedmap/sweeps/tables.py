@@ -12,9 +12,9 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -85,16 +85,20 @@ def whole_file(path: Path) -> Iterator[Path]:
 def row_of(
     job: Job,
     result: Run | EditResult,
+    folder: Path,
     seconds: float,
     warnings: Sequence[str],
 ) -> dict[str, Any]:
     """Return the row of a job as plain JSON types: its settings, its image and its maps.
 
-    An edit's row is that of the edited image; its change is measured against the source.
+    An edit's row is that of the edited image; its change is measured against the source. `folder`
+    is that of the result, within the sweep's.
     """
+    changes: dict[str, Any] = {}
+    image = folder / "image.png"
     if isinstance(result, EditResult):
         run = result.edited
-        image = "edited/image.png"
+        image = folder / "edited" / "image.png"
         change = result.report.change
         changes = {
             "moved": result.report.moved,
@@ -104,8 +108,6 @@ def row_of(
         }
     else:
         run = result
-        image = "image.png"
-        changes = {}
     settings = run.settings
     maps = run.maps.without_shared_scale()
     size = run.image.size
@@ -115,12 +117,9 @@ def row_of(
         "source": job.arguments.get("source"),
         "width": size[0],
         "height": size[1],
-        "arguments": json.dumps(
-            job.arguments,
-            sort_keys=True,
-            ensure_ascii=False,
-        ),
-        "image": image,
+        "arguments": json.dumps(job.arguments, sort_keys=True),
+        "folder": folder.as_posix(),
+        "image": image.as_posix(),
         "sha256": digest_of(run.image),
         "words": [_word_row(word, maps.at(word.number)) for word in maps.words],
         **changes,
@@ -141,52 +140,14 @@ def _word_row(word: Word, heat: HeatMap) -> dict[str, Any]:
 
 def write_tables(folder: Path, jobs: Sequence[Job]) -> None:
     """Write `results.parquet` and `failed.jsonl`."""
-    from pyarrow import RecordBatch, parquet
+    from pyarrow import json as arrow_json, parquet
 
     done, failed = ended(folder)
-    rows = _rows(folder, [job for job in jobs if job.id in done])
-    with (
-        whole_file(folder / TABLE) as partial,
-        parquet.ParquetWriter(partial, schema()) as writer,
-    ):
-        while some := list(islice(rows, 10_000)):
-            writer.write_batch(RecordBatch.from_pylist(some, schema()))
-    failures = [
-        failure_file(folder, job).read_bytes() for job in jobs if job.id in failed
-    ]
+    rows = [run_folder(folder, job) / ROW for job in jobs if job.id in done]
+    failures = [failure_file(folder, job) for job in jobs if job.id in failed]
+    if rows:
+        lines = BytesIO(b"".join(row.read_bytes() for row in rows))
+        with whole_file(folder / TABLE) as partial:
+            parquet.write_table(arrow_json.read_json(lines), partial)
     with whole_file(folder / "failed.jsonl") as partial:
-        partial.write_bytes(b"".join(failures))
-
-
-def _rows(folder: Path, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
-    for job in jobs:
-        place = run_folder(folder, job)
-        row = json.loads((place / ROW).read_bytes())
-        name = place.relative_to(folder)
-        row["folder"] = name.as_posix()
-        row["image"] = (name / row["image"]).as_posix()
-        yield row
-
-
-def schema() -> Any:
-    """Return the pyarrow schema of the table: the types of an example."""
-    from pyarrow import Table
-
-    example = {
-        **dict.fromkeys(("id", "task", "model", "prompt", "source", "negative"), ""),
-        **dict.fromkeys(("arguments", "folder", "image", "sha256"), ""),
-        **dict.fromkeys(("line", "seed", "steps", "width", "height"), 0),
-        **dict.fromkeys(("guidance", "moved", "seconds"), 0.0),
-        **dict.fromkeys(("mse_inside", "mse_outside", "ssim_outside"), 0.0),
-        "words": [
-            {
-                "number": 0,
-                "word": "",
-                "extremum": 0.0,
-                "mean": 0.0,
-                "peak": [0],
-            }
-        ],
-        "warnings": [""],
-    }
-    return Table.from_pylist([example]).schema
+        partial.write_bytes(b"".join(failure.read_bytes() for failure in failures))
