@@ -48,7 +48,8 @@ class Guide(Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> tuple[str, ...]:
         """The words or phrases of the prompt."""
-        return ()
+        names = ("word", "first", "second")
+        return tuple(getattr(self, n) for n in names if hasattr(self, n))
 
     def __str__(self) -> str:
         parts = [""]
@@ -77,11 +78,6 @@ class Excite(Guide, frozen=True, tag_field="kind", tag="excite"):
 
     word: str
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The word."""
-        return (self.word,)
-
     def __str__(self) -> str:
         return f"“{self.word}” excited{Guide.__str__(self)}"
 
@@ -108,11 +104,6 @@ class Inside(Guide, frozen=True, tag_field="kind", tag="inside"):
         where = parse_region(self.where, quoted(self.word))
         force_setattr(self, "where", where)
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The word."""
-        return (self.word,)
-
     def __str__(self) -> str:
         place = "a mask"
         if isinstance(self.where, tuple):
@@ -120,19 +111,7 @@ class Inside(Guide, frozen=True, tag_field="kind", tag="inside"):
         return f"“{self.word}” inside of {place}{Guide.__str__(self)}"
 
 
-class Pair(Guide, frozen=True):
-    """A guide of two words or phrases of the prompt."""
-
-    first: str
-    second: str
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """Both words."""
-        return (self.first, self.second)
-
-
-class Bind(Pair, frozen=True, tag_field="kind", tag="bind"):
+class Bind(Guide, frozen=True, tag_field="kind", tag="bind"):
     """Two words that shall be read at the same places, such as a colour and its object.
 
         heedmap.generate(pipe, "a red house", guide=[heedmap.Bind("red", "house")])
@@ -145,11 +124,14 @@ class Bind(Pair, frozen=True, tag_field="kind", tag="bind"):
         second: another one.
     """
 
+    first: str
+    second: str
+
     def __str__(self) -> str:
         return f"“{self.first}” bound to “{self.second}”{Guide.__str__(self)}"
 
 
-class Separate(Pair, frozen=True, tag_field="kind", tag="separate"):
+class Separate(Guide, frozen=True, tag_field="kind", tag="separate"):
     """Two words that shall be read at different places, such as two objects.
 
         heedmap.generate(pipe, "a cat and a dog", guide=[heedmap.Separate("cat", "dog")])
@@ -161,6 +143,9 @@ class Separate(Pair, frozen=True, tag_field="kind", tag="separate"):
         first: a word or phrase of the prompt.
         second: another one.
     """
+
+    first: str
+    second: str
 
     def __str__(self) -> str:
         return f"“{self.first}” apart from “{self.second}”{Guide.__str__(self)}"

@@ -134,20 +134,21 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
     An argument that is missing, or differs from that of the run, is an ArgumentError.
     """
     extra = dict(extra)
-    edits = tuple(extra.pop("edits", settings.edits))
-    is_saved = not any(isinstance(edit, SavedRule) for edit in edits)
-    if not is_saved or saved_edits(edits) != settings.edits:
-        raise ArgumentError(
-            f"the edits of this run are {', '.join(map(str, settings.edits)) or 'none'}: pass the "
-            "same if one is a rule, as in hm.repeat(pipe, run, edits=[…])"
-        )
-    guide = tuple(extra.pop("guide", settings.guide))
-    is_saved = not any(isinstance(one, SavedLoss) for one in guide)
-    if not is_saved or saved_guides(with_defaults(pipe, guide)) != settings.guide:
-        raise ArgumentError(
-            f"the guides of this run are {', '.join(map(str, settings.guide)) or 'none'}: pass the "
-            "same if one is a loss of your own, as in hm.repeat(pipe, run, guide=[…])"
-        )
+    given: dict[str, tuple[Any, ...]] = {}
+    for name in ("edits", "guide"):
+        saved = getattr(settings, name)
+        items = tuple(extra.pop(name, saved))
+        is_saved = not any(isinstance(one, SavedRule | SavedLoss) for one in items)
+        if name == "edits":
+            notes: Any = saved_edits(items)
+        else:
+            notes = saved_guides(with_defaults(pipe, items))
+        if not is_saved or notes != saved:
+            raise ArgumentError(
+                f"{name} of this run is {', '.join(map(str, saved)) or 'none'}: pass the same if "
+                f"one is a function of your own, as in hm.repeat(pipe, run, {name}=[…])"
+            )
+        given[name] = items
     values = {one.name: getattr(settings, one.name) for one in fields(GenerateOptions)}
     values["arguments"] = _arguments(pipe, settings, extra)
     for name in settings.defaults:  # the pipeline chooses it again
@@ -159,10 +160,9 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
     return SavedCall(
         settings.prompt,
         settings.seed,
-        edits,
-        cast(Any, guide),
         options=options,
         place=place,
+        **given,
     )
 
 
