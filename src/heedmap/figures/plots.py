@@ -425,7 +425,7 @@ def with_bars(figure: "Figure", bars: Sequence[ScaleBar]) -> "Figure":
         ax.set_title(
             name,
             loc="left",
-            pad=3,
+            pad=5,
             size=_NOTE,
             color=_SOFT,
         )

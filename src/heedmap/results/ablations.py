@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 Way = Literal["attention", "prompt"]
 """A way to leave a word out: its probabilities are set to 0, or it is removed from the prompt."""
 WAYS: tuple[Way, ...] = get_args(Way)
+_VERDICTS = {  # by the least AUC of the heat
+    0.8: "the heat of {} shows where",
+    0.65: "the heat of {} shows roughly where",
+    0.35: "the heat of {} does not show where",
+    0.0: "it changes most where the heat of {} is low",
+}
 
 
 class Agreement(Note, frozen=True):
@@ -139,17 +145,16 @@ class Ablation(Result):
         return ""
 
     def verdict(self, way: Way) -> str:
-        """Say in a sentence how much the image changed, and how well the heat shows where."""
+        """Say in a sentence how much the image changed, and whether the heat shows where."""
         change = self.agreement[way]
         name = quoted(self.word) + self.where(way)
         auc = change.heat.auc
         if auc is None:
             return f"Without {name}, the image stays the same."
         amount = f"{change.mean:.0%} on average and up to {change.largest:.0%}"
-        return (
-            f"Without {name}, the image changes by {amount}; the heat of {quoted(self.word)} tells "
-            f"where with an AUC of {auc:.2f} (0.5 by chance)."
-        )
+        shows = next(text for least, text in _VERDICTS.items() if auc >= least)
+        heat = shows.format(quoted(self.word))
+        return f"Without {name}, the image changes by {amount}; {heat}."
 
     def summary(self) -> dict[str, Any]:
         """Return the word, the prompts, and the agreement of heat and cause, as JSON types."""

@@ -25,6 +25,7 @@ from heedmap.figures.overlays import (
     of_mosaic,
 )
 from heedmap.io import reading
+from heedmap.io.places import place_label
 from heedmap.io.schemas import (
     GuideReport,
     ResultFile,
@@ -301,12 +302,26 @@ class Run(Result):
             title = f"{self.settings.prompt} · {kind}s"
             scale: Scale = "word" if kind == "place" else "shared"
             figure, images = maps.figure_and_overlays(title=title, scale=scale)
+            if kind == "place":
+                self._outline_places(figure)
             parts[f"{kind}s.png"] = plots.render(figure)
             for word, image in zip(maps.words, images, strict=False):
                 parts[word_file(word, f"{kind}-")] = image
         for number, reference in enumerate(self.references):
             parts[f"reference-{number}-sheet.png"] = reference.maps.sheet()
         return parts
+
+    def _outline_places(self, figure: "Figure") -> None:
+        """Outline pixels and boxes on the image, the first panel of a figure."""
+        width = self.image.width
+        for place in self.settings.places:
+            box = place
+            if isinstance(place, tuple) and len(place) == 2:
+                x, y = place
+                side = max(1.0, width / 40)
+                box = (x - side, y - side, x + side, y + side)
+            if isinstance(box, tuple):
+                plots.outline(figure, place_label(place), box, width)
 
     @classmethod
     def read_files(cls, folder: Path) -> "Run":
