@@ -8,6 +8,7 @@ import diffusers
 import numpy as np
 import pytest
 import torch
+from diffusers.callbacks import IPAdapterScaleCutoffCallback
 from making import generate_batch
 from oracle import denoiser, registers
 from peft import get_peft_model
@@ -197,6 +198,22 @@ def test_an_ip_adapter_gives_exact_maps_of_the_text(adapted, negative):
     for array in recorder.recordings[0].arrays:  # the tokens of the picture are apart
         assert array.shape[-1] == 77
         np.testing.assert_allclose(array.sum(-1), 1, atol=TOLERANCE)
+
+
+def test_a_callback_of_diffusers_switches_an_ip_adapter_off(adapted):
+    cutoff = IPAdapterScaleCutoffCallback(cutoff_step_ratio=None, cutoff_step_index=0)
+    more = {"ip_adapter_image": picture(32, 32), **SMALL}
+
+    def images(**callbacks):
+        adapted.set_ip_adapter_scale(0.6)
+        return paint(adapted, PROMPT, **more, **callbacks)
+
+    whole = images()
+    bare = images(callback_on_step_end=cutoff)
+    with trace(adapted):
+        traced = images(callback_on_step_end=cutoff)
+    np.testing.assert_array_equal(traced, bare)
+    assert not np.array_equal(bare, whole)
 
 
 # --- the text ---

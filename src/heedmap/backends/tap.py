@@ -482,12 +482,25 @@ def install(
 
         undo(restore)
         layer.set_processor(recorder)
+        # `set_ip_adapter_scale`, also as a callback of diffusers, looks for the original there.
+        get = getattr(layer, "get_processor", None)
+        if get is not None:
+            original = partial(_original, layer, get)
+            undo(replace_method(layer, "get_processor", original))
         compute = getattr(layer, "get_attention_scores", None)
         if compute is not None:
             scores = partial(_scores, layer, compute)
             undo(replace_method(layer, "get_attention_scores", scores))
         installed[name] = recorder
     return installed
+
+
+def _original(layer: Attention, get: Callable[..., Any], **kwargs: Any) -> Any:
+    """Return the processor of a layer; the original one where it is recorded."""
+    recorder: Any = layer.processor
+    if isinstance(recorder, RecordingProcessor):
+        return recorder.original
+    return get(**kwargs)
 
 
 def _check_backend(name: str, processor: Any) -> None:

@@ -74,10 +74,9 @@ class TraceHooks:
             joint=family.is_joint,
         )
         skipping.run_uncompiled(model, undo)
-        # These replace or change attention processors, and do not know those of a trace.
-        replacing = ("load_ip_adapter", "unload_ip_adapter", "set_ip_adapter_scale")
-        owners = [(pipe, name) for name in replacing]
-        for owner, name in [*owners, (family.model, "set_default_attn_processor")]:
+        # These replace attention processors, and do not know those of a trace.
+        replacing = [(pipe, "load_ip_adapter"), (pipe, "unload_ip_adapter")]
+        for owner, name in [*replacing, (family.model, "set_default_attn_processor")]:
             if hasattr(owner, name):
                 undo(base.replace_method(owner, name, partial(_refuse, name)))
         undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
@@ -163,6 +162,6 @@ class TraceHooks:
 
 def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
     raise TraceError(
-        f"{name} changes the attention processors while a trace is open: call it before the "
+        f"{name} replaces the attention processors while a trace is open: call it before the "
         "trace is opened, or after it is closed"
     )
