@@ -13,6 +13,8 @@
     python scripts/evaluate.py layers --steps 10             do ranked layers draw the word?
     python scripts/evaluate.py guide --keep outputs/guide    what do guides repair, and break?
     python scripts/evaluate.py judge --check 600             is the judge of pictures right?
+    python scripts/evaluate.py segmentation --data PATH      maps against masks of a public data set
+    python scripts/evaluate.py edits --data PIE-BENCH        edits of the images of PIE-Bench
 
 `obey` generates pictures of held-out captions (combinations that training never shows, told with
 nouns, colours and relation), looks at them with `evaluation.judge`, and at the heat maps of their
@@ -40,6 +42,8 @@ last of them out of other pictures (`evaluation.layers`).
 
 `guide` draws captions that fail again with guides, and by published rules (`evaluation.guided`). It
 keeps each picture, and goes on where it was ended.
+`segmentation` and `edits --data` measure any model on public data, by the metrics of the papers,
+and print the published rows beside (`evaluation.public_masks`, `evaluation.public_edits`).
 
 `judge` trains the judge anew (without `--check`), and measures it on rendered scenes.
 
@@ -53,6 +57,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +75,8 @@ from evaluation import (
     obedience,
     own_pictures,
     places,
+    public_edits,
+    public_masks,
     strangers,
     swaps,
     trust,
@@ -113,6 +120,9 @@ def run_obey(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
 
 def run_edits(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     """The sub-command `edits`."""
+    if options.data:
+        run_public_edits(options, pipe)
+        return
     figures, drawn = edits(
         pipe, n=options.n, seed=options.seed, steps=options.steps, guidance=options.guidance,
         progress=show_progress,
@@ -132,6 +142,29 @@ def run_edits(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     for name, rows in more.items():
         print(f"\n{name}")
         show(rows)
+
+
+def run_public_edits(options: argparse.Namespace, pipe: Any) -> None:
+    """The sub-command `edits` on the images of PIE-Bench."""
+    cases = list(islice(public_edits.read(options.data), options.n))
+    how = {"steps": options.steps, "guidance": options.guidance}
+    figures = public_edits.measure(pipe, cases, options.seed, show_progress, **how)
+    print(json.dumps(figures) if options.json else public_edits.table(figures))
+
+
+def run_segmentation(options: argparse.Namespace, pipe: Any, _: Path) -> None:
+    """The sub-command `segmentation`."""
+    kind = public_masks.kind_of(options.data)
+    if kind == "voc":
+        samples = public_masks.read_voc(options.data)
+    elif options.names:
+        names = public_masks.read_names(options.names)
+        samples = public_masks.read_imagenet(options.data, names)
+    else:
+        raise SystemExit("--names is missing: a file such as ImageNet's LOC_synset_mapping.txt")
+    samples = islice(samples, options.n)
+    figures = public_masks.measure(pipe, samples, options.seed, options.steps, show_progress)
+    print(json.dumps(figures) if options.json else public_masks.table(figures, kind))
 
 
 def run_windows(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
@@ -441,6 +474,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         ("budget", run_budget, 16, "where does all attention go?"),
         ("layers", run_layers, 8, "do ranked layers draw the word in other pictures, too?"),
         ("guide", run_guide, 100, "what do guides repair, and what do they break?"),
+        ("segmentation", run_segmentation, 5000, "do maps fit the masks of a public data set?"),
     ):
         verb = verbs.add_parser(name, help=about, description=about)
         model_options(verb, n)
@@ -448,6 +482,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for name in ("windows", "own", "trust", "maps", "budget", "layers", "guide"):
         about = "write the table between its marks"
         verbs.choices[name].add_argument("--page", type=Path, metavar="FILE", help=about)
+    about = "measure on PIE-Bench: the folder with mapping_file.json"
+    verbs.choices["edits"].add_argument("--data", type=Path, metavar="FOLDER", help=about)
+    verb = verbs.choices["segmentation"]
+    about = "gtsegs_ijcv.mat of ImageNet-Segmentation, or the folder VOC2012"
+    verb.add_argument("--data", type=Path, required=True, metavar="PATH", help=about)
+    about = "names of ImageNet's synsets (LOC_synset_mapping.txt)"
+    verb.add_argument("--names", type=Path, metavar="FILE", help=about)
+    verb.set_defaults(steps=None)
     verb = verbs.choices["windows"]
     for name, usual in (("cross", (0.0, 0.1, 0.3, 0.8)), ("self", (0.0, 0.4))):
         verb.add_argument(

@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_every_image_of_a_page_has_a_recipe():
-    pages = [ROOT / "README.md", *readme.PAGES.values()]
+    guide = ROOT / "src" / "heedmap" / "GUIDE.md"
+    pages = [ROOT / "README.md", guide, *readme.PAGES.values()]
     shown = [re.findall(r"\]\(.*outputs/gallery/(.+)\)", p.read_text("utf-8")) for p in pages]
     files = {path.name for path in (ROOT / "outputs" / "gallery").iterdir()}
     assert {name for names in shown for name in names} == set(readme.PICTURES) == files

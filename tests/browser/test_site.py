@@ -1,0 +1,57 @@
+"""The built site: no link leads to nothing, and axe finds nothing on its main pages."""
+
+import functools
+import http.server
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+PAGES = ("index", "guide/maps", "how-to/daam", "reference/python/models")
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the site, built from nothing."""
+    pytest.importorskip("zensical", reason="pip install -c constraints.txt -e '.[dev]'")
+    import build
+
+    folder = build.build(tmp_path_factory.mktemp("site") / "site", quick=True)
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(("width", "colours"), [(1400, "light"), (390, "dark")])
+def test_axe_finds_nothing(address: str, browser: Any, axe: str, width: int, colours: str):
+    viewport = {"width": width, "height": 900}
+    context = browser.new_context(viewport=viewport, color_scheme=colours)
+    page = context.new_page()
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    for name in PAGES:
+        page.goto(f"{address}/{name}.html")
+        page.evaluate(axe)
+        found = page.evaluate("async () => (await axe.run()).violations")
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], name
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
+    assert all(url.startswith((address, "data:", "blob:")) for url in requests)
+
+
+def test_a_result_opens_from_the_first_page(address: str, browser: Any):
+    page = browser.new_page()
+    page.goto(f"{address}/index.html")
+    page.get_by_role("link", name="a result of the embedded model").click()
+    page.wait_for_selector("html[data-ready=yes]")
+    page.get_by_role("button", name="house", exact=True).first.hover()
+    assert "house" in page.locator("#legend").inner_text()
+    page.close()
