@@ -42,6 +42,7 @@ last of them out of other pictures (`evaluation.layers`).
 
 `guide` draws captions that fail again with guides, and by published rules (`evaluation.guided`). It
 keeps each picture, and goes on where it was ended.
+
 `segmentation` and `edits --data` measure any model on public data, by the metrics of the papers,
 and print the published rows beside (`evaluation.public_masks`, `evaluation.public_edits`).
 
