@@ -11,6 +11,7 @@
     python scripts/evaluate.py trust                         do maps say where words act?
     python scripts/evaluate.py budget                        where does all attention go?
     python scripts/evaluate.py layers --steps 10             do ranked layers draw the word?
+    python scripts/evaluate.py guide --keep outputs/guide    what do guides repair, and break?
     python scripts/evaluate.py judge --check 600             is the judge of pictures right?
     python scripts/evaluate.py segmentation --data PATH      maps against masks of a public data set
     python scripts/evaluate.py edits --data PIE-BENCH        edits of the images of PIE-Bench
@@ -39,6 +40,9 @@ same of pictures that the model drew itself, whose masks are made of their pixel
 `layers` ranks layers by what pictures lose without a noun in each, and leaves the first and the
 last of them out of other pictures (`evaluation.layers`).
 
+`guide` draws captions that fail again with guides, and by published rules (`evaluation.guided`). It
+keeps each picture, and goes on where it was ended.
+
 `segmentation` and `edits --data` measure any model on public data, by the metrics of the papers,
 and print the published rows beside (`evaluation.public_masks`, `evaluation.public_edits`).
 
@@ -60,9 +64,11 @@ from typing import Any
 
 import heedmap
 from evaluation import (
+    attending,
     blends,
     budget,
     drawn,
+    guided,
     joint_maps,
     judge,
     kinds,
@@ -276,6 +282,29 @@ def run_layers(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
     print(json.dumps(figures) if options.json else layers.table(figures))
 
 
+def run_guide(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
+    """The sub-command `guide`."""
+    how = {"steps": options.steps, "guidance": options.guidance}
+    name = JOINT if options.model == JOINT else EMBEDDED
+    figures = guided.measure(
+        pipe,
+        options.keep / name,
+        options.n,
+        options.most,
+        options.seed,
+        show_progress,
+        options.kind,
+        attending.others(options.steps),
+        **how,
+    )
+    if options.page:
+        write_table(options, "guide", guided.table(figures))
+    if options.json:
+        print(json.dumps(figures))
+        return
+    print(guided.table(figures))
+
+
 def run_judge(options: argparse.Namespace) -> None:
     """The sub-command `judge`."""
     if options.check is None:
@@ -445,12 +474,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         ("trust", run_trust, 80, "do maps say where words act?"),
         ("budget", run_budget, 16, "where does all attention go?"),
         ("layers", run_layers, 8, "do ranked layers draw the word in other pictures, too?"),
+        ("guide", run_guide, 100, "what do guides repair, and what do they break?"),
         ("segmentation", run_segmentation, 5000, "do maps fit the masks of a public data set?"),
     ):
         verb = verbs.add_parser(name, help=about, description=about)
         model_options(verb, n)
         verb.set_defaults(function=run_on_model, measure=function)
-    for name in ("windows", "own", "trust", "maps", "budget", "layers"):
+    for name in ("windows", "own", "trust", "maps", "budget", "layers", "guide"):
         about = "write the table between its marks"
         verbs.choices[name].add_argument("--page", type=Path, metavar="FILE", help=about)
     about = "measure on PIE-Bench: the folder with mapping_file.json"
@@ -468,6 +498,16 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         )
     verb.add_argument(
         "--kind", nargs="+", default=kinds.KINDS, choices=kinds.KINDS, help="of edits (all)"
+    )
+    verb = verbs.choices["guide"]
+    about = "the folder of pictures and verdicts (outputs/guide)"
+    verb.add_argument(
+        "--keep", type=Path, default=Path("outputs/guide"), metavar="FOLDER", help=about
+    )
+    about = "captions of a kind that are drawn plainly (2000)"
+    verb.add_argument("--most", type=int, default=2000, help=about)
+    verb.add_argument(
+        "--kind", nargs="+", default=guided.KINDS, choices=guided.KINDS, help="of captions (all)"
     )
     about = "is the judge of pictures right? trains it first, unless told to check"
     verb = verbs.add_parser("judge", help=about, description=about)

@@ -19,7 +19,12 @@ from heedmap.figures.overlays import Animation as Animation
 from heedmap.io.schemas import Change as Change
 from heedmap.io.schemas import EditReport as EditReport
 from heedmap.io.schemas import GridReport as GridReport
+from heedmap.io.schemas import GuideReport as GuideReport
 from heedmap.io.schemas import Settings as Settings
+from heedmap.io.guides import Bind as Bind
+from heedmap.io.guides import Excite as Excite
+from heedmap.io.guides import Inside as Inside
+from heedmap.io.guides import Separate as Separate
 from heedmap.io.word_edits import Confine as Confine
 from heedmap.io.word_edits import Reweight as Reweight
 from heedmap.maps.budgets import Budget as Budget

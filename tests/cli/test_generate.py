@@ -22,6 +22,7 @@ from cli.calling import (
     usage_error_of,
 )
 from heedmap.errors import HeedmapWarning
+from heedmap.io.guides import Excite, Inside
 from heedmap.io.schemas import to_json
 from heedmap.io.word_edits import Confine
 from heedmap.pipelines.generation import generate
@@ -35,6 +36,16 @@ def test_generate_saves_a_run_and_prints_its_folder_and_page(model, desk: Path):
     assert files(folder) == FILES
     first, *_, last = printed.splitlines()
     assert first == "outputs/a-red-house-7" and last == f"{first}/index.html"
+
+
+def test_guides_are_flags(model, desk: Path):
+    words = ("--excite", "red", "--excite", "house", "--inside", "house=0,0,32,96")
+    run_command("generate", PROMPT, "--seed", 7, "--steps", 2, *words, "--out", "guided")
+    run = Run.load(desk / "guided")
+    kinds = [(type(one), one.word) for one in run.settings.guide]
+    assert kinds == [(Excite, "red"), (Excite, "house"), (Inside, "house")]
+    assert run.settings.guide[2].where == (0, 0, 32, 96)
+    assert len(run.guide_report.before) == 3
 
 
 def test_json_has_the_settings(model):

@@ -21,11 +21,20 @@ from heedmap.options import LOCATE_STEPS, GenerateOptions
 from heedmap.parsing import parse_box
 
 _CONFINE = "Keep a word inside a box, in pixels. May be repeated."
+_EXCITE = "Guide the image until a word is read strongly somewhere. May be repeated."
+_INSIDE = (
+    "Guide the image until a word is read inside a box, in pixels. May be repeated."
+)
 
 
 def parse_confine(text: str) -> "hm.Confine":
     """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
     return hm.Confine(*parse_box(text))
+
+
+def parse_inside(text: str) -> "hm.Inside":
+    """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
+    return hm.Inside(*parse_box(text))
 
 
 @command(GenerateOptions, model=EMBEDDED, out=OUTPUTS)
@@ -40,6 +49,12 @@ def generate(
     confine: Annotated[
         list[Any] | None, parsed(parse_confine, "WORD=L,T,R,B", _CONFINE)
     ] = None,
+    excite: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help=_EXCITE)
+    ] = None,
+    inside: Annotated[
+        list[Any] | None, parsed(parse_inside, "WORD=L,T,R,B", _INSIDE)
+    ] = None,
     **options: Any,
 ) -> None:
     """Generate an image of PROMPT and show where the model read each word.
@@ -48,11 +63,19 @@ def generate(
     """
     from heedmap.results.grids import result_name
 
+    guide: list[Any] = [*map(hm.Excite, excite or ()), *(inside or ())]
     place = task.place(several=count > 1)
     runs: dict[Path, hm.Run] = {}
     pipe = task.load()
     for _ in range(count):
-        run = hm.generate(pipe, prompt, seed=seed, edits=confine or (), **options)
+        run = hm.generate(
+            pipe,
+            prompt,
+            seed=seed,
+            edits=confine or (),
+            guide=guide,
+            **options,
+        )
         runs[place.put(run.save, result_name(run))] = run
         seed = run.settings.seed + 1
     _finish(task, runs)

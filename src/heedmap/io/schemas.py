@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from heedmap.errors import ArgumentError, RunError
+from heedmap.io.guides import SavedGuide
 from heedmap.io.places import Place
 from heedmap.io.word_edits import SavedRule, WordEdit
 from heedmap.options import BranchName, EditOptions, EditPurpose, GenerateOptions
@@ -206,6 +207,7 @@ class Settings(GenerateOptions):
         threads: the number of CPU threads.
         versions: the versions of heedmap and its libraries.
         edits: the edits of the attention of words (`generate(edits=[…])`).
+        guide: the guides of the latents (`generate(guide=[…])`), with the defaults that were used.
         arguments: all other arguments of the pipeline, as `pipelines.arguments` stores them.
         batch_place: the number of the image in its batch, from 0, and the size of the batch; None
             if it was alone.
@@ -239,6 +241,7 @@ class Settings(GenerateOptions):
     threads: Small | None = None
     versions: Versions
     edits: tuple[WordEdit | SavedRule, ...] = ()
+    guide: tuple[SavedGuide, ...] = ()
     batch_place: tuple[Small, Small] | None = None
     edit: SavedEdit | None = None
     located: InputImageSettings | None = None
@@ -293,6 +296,22 @@ class ChangedWords(Note, frozen=True):
 
     source: Numbers
     edited: Numbers
+
+
+class GuideReport(Note, frozen=True, kw_only=True):
+    """The effect of the guides of a run.
+
+        run.guide_report.before[0], run.guide_report.after[0]
+
+    Attributes:
+        before: for each guide its loss at each step, before the latents were changed.
+        after: the same in the pass of the step, after they were changed.
+        passes: the number of passes of the model that guides took, all images together.
+    """
+
+    before: tuple[tuple[Number, ...], ...]
+    after: tuple[tuple[Number, ...], ...]
+    passes: Whole
 
 
 class EditReport(Note, frozen=True, kw_only=True):

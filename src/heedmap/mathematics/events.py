@@ -281,6 +281,39 @@ class AttentionEvent:
         attention = self._row(row, some, joint=True, values=False)
         return attention.probabilities(heads=heads)
 
+    def with_log_sum(self) -> "AttentionEvent":
+        """Return the event with its log-sum, which is computed if the kernel did not give it."""
+        if self.log_sum is not None:
+            return self
+        rows = [
+            self._row(number, RowLayout(), joint=True, values=False).log_sums()
+            for number in range(len(self.query))
+        ]
+        return replace(self, log_sum=torch.stack(rows))
+
+    def token_maps(
+        self,
+        row: int,
+        tokens: Sequence[int],
+        heads: slice = slice(None),
+    ) -> Tensor:
+        """Return where the image reads some tokens: their probabilities, the mean over heads.
+
+        They are without edits, and keep the graph of Q and K. No tensor holds the attention of all
+        positions to all keys. The map of a word is the sum of those of its tokens.
+
+        Args:
+            row: a row of the batch.
+            tokens: positions on the K axis, as `TokenTable.find` returns them.
+            heads: heads of the layer.
+
+        Returns:
+            (K', h, w), float32.
+        """
+        attention = self.with_log_sum().row(row, values=False)
+        p = attention.probabilities(tokens, heads)
+        return p.mean(dim=0).mT.reshape(-1, *self.site.grid)
+
 
 def numbers(mask: Tensor) -> Tensor:
     """Return a mask (H, Q, N) as numbers to add to scores, float32.

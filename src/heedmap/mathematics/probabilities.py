@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from kornia.filters import guided_blur
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend
 from torch.nn.functional import pad
 
@@ -114,6 +116,18 @@ def log_sums(
     Returns:
         (H, Q), float32.
     """
+    is_tracked = query.requires_grad or key.requires_grad
+    if is_tracked and torch.is_grad_enabled():
+        return _LogSums.apply(query, key, scale, mask)  # pyright: ignore
+    return _log_sums(query, key, scale, mask)
+
+
+def _log_sums(
+    query: Tensor,
+    key: Tensor,
+    scale: float,
+    mask: Tensor | None,
+) -> Tensor:
     scaled = key.float().mT * scale
     sums: list[Tensor] = []
     for part in query_parts(query, key):
@@ -122,6 +136,50 @@ def log_sums(
             scores += mask[:, part]
         sums.append(scores.logsumexp(dim=-1))
     return torch.cat(sums, dim=-1)
+
+
+class _LogSums(Function):
+    """`log_sums` with its derivatives, for which no probabilities are stored.
+
+    The derivative by a query is the mean of the keys by its attention, times the scale. The
+    probabilities are computed again, by parts of the queries.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        scale: float,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """Return the log-sums (H, Q)."""
+        sums = _log_sums(query, key, scale, mask)
+        ctx.save_for_backward(query, key, mask, sums)
+        ctx.scale = scale
+        return sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the derivatives by queries (H, Q, d) and keys (H, N, d)."""
+        query, key, mask, sums = ctx.saved_tensors
+        keys = key.float()
+        scaled = keys.mT * ctx.scale
+        weights = (gradient * ctx.scale)[..., None]
+        of_queries: list[Tensor] = []
+        of_keys = torch.zeros_like(keys)
+        for part in query_parts(query, key):
+            queries = query[:, part].float()
+            scores = queries @ scaled
+            if mask is not None:
+                scores += mask[:, part]
+            p = (scores - sums[:, part, None]).exp_()
+            p *= weights[:, part]
+            of_queries.append(p @ keys)
+            of_keys += p.mT @ queries
+        of_query = torch.cat(of_queries, dim=-2)
+        return of_query.to(query), of_keys.to(key), None, None
 
 
 def fused(

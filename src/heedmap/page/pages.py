@@ -215,6 +215,8 @@ def _page(
                     link(reference.maps.sheet(), "webp", quality=80)
                     for reference in run.references
                 ],
+                "guide": to_json(run.guide_report),
+                "guides": list(map(str, run.settings.guide)),
                 "places": places_data(run.places),
                 **picture_data(run.image, share // 2),
                 **run_summary(run),

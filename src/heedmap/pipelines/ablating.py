@@ -14,6 +14,7 @@ from heedmap.options import Part
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.recording.edits import Edit, Reweight, WordEdit
+from heedmap.recording.guidance import AnyGuide
 from heedmap.results.ablations import Ablation, generated_run, shorter_prompt
 from heedmap.results.edits import pixel_change
 from heedmap.results.grids import load_result
@@ -46,9 +47,9 @@ def ablate(
       stay, so rows no longer sum to 1, as with `Reweight(word, 0)`. Later tokens have still read
       the word.
     - "prompt": the word and the spaces before it are removed from the prompt, so "a red house, at
-      night" without "house" is "a red , at night". Edits that name the word are left out, and those
-      of words with a number, such as "cat#2"; rules of your own and a second prompt (of SDXL) stay.
-      All other tokens change, too.
+      night" without "house" is "a red , at night". Edits and guides that name the word are left
+      out, and those of words with a number, such as "cat#2"; rules and losses of your own and a
+      second prompt (of SDXL) stay. All other tokens change, too.
 
     The run itself is generated again first. If it differs from the saved one, a warning says so,
     and the ablation holds the new one.
@@ -80,7 +81,8 @@ def ablate(
     removal = Reweight(name, 0.0, layers=layers, heads=heads, steps=steps)
     table = saved.maps.tokens
     edits = tuple(edit for edit in call.edits if _stays(table, name, edit))
-    without = replace(call, prompt=prompt, edits=edits)
+    guide = tuple(one for one in call.guide if _stays(table, name, one))
+    without = replace(call, prompt=prompt, edits=edits, guide=guide)
     # A selection of nothing is refused before an image is generated.
     calls = [replace(call, edits=(*call.edits, removal)), call, without]
     attention, again, other = _variants(pipe, saved, call, calls, progress)
@@ -195,13 +197,13 @@ def _variants(
             yield run
 
 
-def _stays(table: TokenTable, removed: str, edit: Edit) -> bool:
-    """Return whether an edit holds for a prompt without a word.
+def _stays(table: TokenTable, removed: str, edit: Edit | AnyGuide) -> bool:
+    """Return whether an edit or a guide holds for a prompt without a word.
 
     It does not if it names a word that is gone, or one by its number, which may change.
     """
-    if not isinstance(edit, WordEdit):
-        return True
-    names = [edit.word, *(getattr(edit, "along", None) or ())]
+    names: Sequence[str] = getattr(edit, "words", ())
+    if isinstance(edit, WordEdit):
+        names = [edit.word, *(getattr(edit, "along", None) or ())]
     gone = set(table.find(removed))
     return all("#" not in name and gone.isdisjoint(table.find(name)) for name in names)

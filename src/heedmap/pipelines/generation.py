@@ -47,8 +47,15 @@ from heedmap.pipelines.arguments import (
     resolve_options,
     takes_options,
 )
+from heedmap.pipelines.guiding import (
+    checked_guides,
+    latent_guide,
+    saved_guides,
+    with_defaults,
+)
 from heedmap.recording.controller import Steering
 from heedmap.recording.edits import Edit, checked_edits, saved_edits, weights_rule
+from heedmap.recording.guidance import AnyGuide
 from heedmap.recording.probing import Probe
 from heedmap.recording.recorder import RecordingSpec
 from heedmap.recording.steps import AfterStep, StepState
@@ -76,6 +83,7 @@ def generate(  # pyright: ignore[reportOverlappingOverload]  # a str is a sequen
     *,
     seed: int | None = None,
     edits: Iterable[Edit] = (),
+    guide: Iterable[AnyGuide] = (),
     progress: Progress | None = None,
     preview: Preview | None = None,
     **options: Unpack[GenerateKeywords],
@@ -87,6 +95,7 @@ def generate(
     *,
     seed: int | Sequence[int] | None = None,
     edits: Iterable[Edit] = (),
+    guide: Iterable[AnyGuide] = (),
     progress: Progress | None = None,
     preview: Preview | None = None,
     **options: Unpack[GenerateKeywords],
@@ -98,6 +107,7 @@ def generate(
     *,
     seed: int | Sequence[int] | None = None,
     edits: Iterable[Edit] = (),
+    guide: Iterable[AnyGuide] = (),
     progress: Progress | None = None,
     preview: Preview | None = None,
     **options: Unpack[GenerateKeywords],
@@ -145,6 +155,10 @@ def generate(
         edits: changes of the attention: `Reweight`, `Confine`, or rules of your own, each a
             callable `rule(P, site) -> P'`. They act in order, but `Confine` acts first, before the
             softmax.
+        guide: wishes about the attention of words: `Excite`, `Inside`, `Bind`, `Separate`, or
+            losses of your own, each a callable `loss(maps, step) -> Tensor` of the maps (h, w) of
+            the words of an image, as tensors with their graph (`maps["cat"]`). Before a step, the
+            latents are changed against the sum of the losses (`Run.guide_report`).
         progress: called after every step with the number of steps done and of all steps.
         preview: called after every step with a copy of the latents (B, C, h, w).
         options: other arguments of the pipeline. diffusers' names (num_inference_steps,
@@ -169,6 +183,7 @@ def generate(
         seeds,
         sampling,
         edits=checked_edits(edits),
+        guide=checked_guides(guide),
         progress=progress,
         preview=preview,
     )
@@ -211,6 +226,7 @@ def generate_batch(
     preview: Preview | None = None,
     probe: Probe | None = None,
     maps: Sequence[HeatMaps] | None = None,
+    guide: Sequence[AnyGuide] = (),
 ) -> tuple[list[Run], Trace]:
     """Generate an image for each prompt and seed in one call of the pipeline, with a trace.
 
@@ -218,9 +234,10 @@ def generate_batch(
     (default: by the weights in the prompts), then by the edits. The run begins with the `latents`
     (default: noise of the seeds); with an `image`, these are the image's, and a single prompt is
     located in it. After each call of the scheduler, `change` returns the latents to go on with; it
-    gets the current maps of each image. A `probe` ends the run with
-    `probing.StopRun`, and records no places. The masks of words among the places are those of the
-    `maps` of each image (default: of the same run without places). Errors are those of `generate`.
+    gets the current maps of each image. Before each step, the `guide` changes the latents. A
+    `probe` ends the run with `probing.StopRun`, and records no places. The masks of words among the
+    places are those of the `maps` of each image (default: of the same run without places). Errors
+    are those of `generate`.
     """
     family = family_of(pipe)
     parsed = [parse_weights(prompt) for prompt in prompts]
@@ -239,6 +256,7 @@ def generate_batch(
             seeds,
             replace(options, places=(), concepts=(), reads=False),
             edits=edits,
+            guide=guide,
             latents=latents,
             image=image,
             progress=sub_progress(progress, 0, 2),
@@ -250,6 +268,8 @@ def generate_batch(
     ]
     if steering is None:
         steering = _weights_of(pipe, parsed, options)
+    guide = with_defaults(pipe, guide)
+    engine = latent_guide(pipe, texts, options, guide)
     branches: set[BranchName] = {"conditional", *options.branches}
     if probe is not None:
         branches.add(probe.branch)
@@ -266,6 +286,7 @@ def generate_batch(
         steering=steering,
         after_step=_after_step(progress, change, preview, recorder),
         probe=probe,
+        guide=engine,
         steered=None if steering is None else texts,
     )
     # Before the run: a callback or an interrupt may change the number of steps.
@@ -277,6 +298,7 @@ def generate_batch(
         "keep": tuple(sorted(options.keep)),
         "branches": tuple(sorted(options.branches)),
         "edits": saved_edits(edits),
+        "guide": saved_guides(guide),
         "arguments": argument_note(options.arguments),
     }
     negative = options.negative or ""
@@ -327,6 +349,7 @@ def generate_batch(
         more["references"] = _references(
             family, references[n], reference_places[n], call, n
         )
+        more["guide_report"] = engine and engine.report(n)
         runs.append(Run(generated, settings=Settings(**values), **more))
     return runs, trace
 

@@ -18,6 +18,7 @@ from heedmap.backends import loading
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.registry import DIFFUSERS_NAMES, check_names
 from heedmap.errors import ArgumentError, join_words
+from heedmap.io.guides import SavedLoss
 from heedmap.io.places import check_places
 from heedmap.io.schemas import Settings
 from heedmap.io.word_edits import SavedRule
@@ -34,9 +35,11 @@ from heedmap.pipelines import editing
 from heedmap.pipelines.arguments import argument, argument_note, description
 from heedmap.pipelines.edit_runs import EditSource, run_edits
 from heedmap.pipelines.generation import Progress, generate_batch
+from heedmap.pipelines.guiding import saved_guides, with_defaults
 from heedmap.pipelines.input_images import run_location
 from heedmap.pipelines.settings import saved_schedulers, settings_diff
 from heedmap.recording.edits import Edit, saved_edits
+from heedmap.recording.guidance import AnyGuide
 from heedmap.recording.probing import Probe
 from heedmap.results.edits import EditResult
 from heedmap.results.grids import Grid, load_result
@@ -118,6 +121,7 @@ class SavedCall:
     prompt: str
     seed: int
     edits: tuple[Edit, ...]
+    guide: tuple[AnyGuide, ...]
     options: GenerateOptions
     place: tuple[int, int]
 
@@ -125,17 +129,26 @@ class SavedCall:
 def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> SavedCall:
     """Return the call that generates a saved run.
 
-    `extra` has the arguments that a file cannot hold: those of the pipeline by name, and `edits`.
+    `extra` has the arguments that a file cannot hold: those of the pipeline by name, `edits`
+    and `guide`.
     An argument that is missing, or differs from that of the run, is an ArgumentError.
     """
     extra = dict(extra)
-    edits = tuple(extra.pop("edits", settings.edits))
-    is_saved = not any(isinstance(edit, SavedRule) for edit in edits)
-    if not is_saved or saved_edits(edits) != settings.edits:
-        raise ArgumentError(
-            f"the edits of this run are {', '.join(map(str, settings.edits)) or 'none'}: pass the "
-            "same if one is a rule, as in hm.repeat(pipe, run, edits=[…])"
-        )
+    given: dict[str, tuple[Any, ...]] = {}
+    for name in ("edits", "guide"):
+        saved = getattr(settings, name)
+        items = tuple(extra.pop(name, saved))
+        is_saved = not any(isinstance(one, SavedRule | SavedLoss) for one in items)
+        if name == "edits":
+            notes: Any = saved_edits(items)
+        else:
+            notes = saved_guides(with_defaults(pipe, items))
+        if not is_saved or notes != saved:
+            raise ArgumentError(
+                f"{name} of this run is {', '.join(map(str, saved)) or 'none'}: pass the same if "
+                f"one is a function of your own, as in hm.repeat(pipe, run, {name}=[…])"
+            )
+        given[name] = items
     values = {one.name: getattr(settings, one.name) for one in fields(GenerateOptions)}
     values["arguments"] = _arguments(pipe, settings, extra)
     for name in settings.defaults:  # the pipeline chooses it again
@@ -144,7 +157,13 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
         values["size"] = None
     place = settings.batch_place or (0, 1)
     options = GenerateOptions(**values)
-    return SavedCall(settings.prompt, settings.seed, edits, options, place)
+    return SavedCall(
+        settings.prompt,
+        settings.seed,
+        options=options,
+        place=place,
+        **given,
+    )
 
 
 def _arguments(
@@ -200,7 +219,8 @@ def repeat(
         budget: record the budget of attention, or do not. Default: as in the run.
         progress: called after every step with the number of steps done and of all steps.
         arguments: values that a file cannot hold, by name: images, tensors and functions that were
-            passed to the pipeline, and `edits` if one was a rule of your own. An image or tensor is
+            passed to the pipeline, `edits` if one was a rule of your own, and `guide` if one was a
+            loss. An image or tensor is
             compared with the SHA-256 of the original, a function with its name.
 
     Returns:
@@ -327,6 +347,7 @@ def generate_call(
         [call.seed] * size,
         call.options,
         edits=call.edits,
+        guide=call.guide,
         progress=progress,
         probe=probe,
         maps=None if maps is None else [maps] * size,

@@ -55,7 +55,7 @@ class TraceHooks:
     def install(
         self,
         observe: Observer,
-        before_pass: Callable[..., None],
+        before_pass: Callable[..., Any],
         after_pass: Callable[..., None],
     ) -> None:
         """Call `observe` after each cross-attention layer, and the others around the model."""
@@ -136,11 +136,18 @@ class TraceHooks:
         self,
         after_step: Callable[[Tensor], Tensor],
         before_step: Callable[..., None] | None = None,
+        step: Callable[..., Any] | None = None,
     ) -> None:
-        """Listen to the scheduler that the pipeline has now (`schedules.listen`)."""
+        """Listen to the scheduler that the pipeline has now (`schedules.listen`).
+
+        Its method `step` is then called by the function `step`, which gets it with its arguments.
+        """
         self.end_call()
         scheduler = self._family.pipe.scheduler
         self._undo_call.callback(listen(scheduler, after_step, before_step))
+        if step is not None:
+            called = partial(step, scheduler.step)
+            self._undo_call.callback(base.replace_method(scheduler, "step", called))
 
     def end_call(self) -> None:
         """Leave scheduler and self-attention as they were: others may change them between calls."""

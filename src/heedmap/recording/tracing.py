@@ -7,7 +7,8 @@ calls of its scheduler (`backends.schedules`). Each pass of the model goes `Trac
 """
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from types import FrameType
@@ -44,6 +45,7 @@ from heedmap.maps.text_attention import TextAttention
 from heedmap.mathematics.events import (
     CROSS_ATTENTION,
     AttentionEvent,
+    Layout,
 )
 from heedmap.mathematics.rules import Rule
 from heedmap.options import (
@@ -64,6 +66,7 @@ from heedmap.recording.edits import (
     warn_of_idle,
     within,
 )
+from heedmap.recording.guidance import LatentGuide
 from heedmap.recording.hooks import TraceHooks
 from heedmap.recording.probing import Probe
 from heedmap.recording.recorder import Recorder, RecordingSpec, RecordName
@@ -217,6 +220,7 @@ class Trace:
         after_step: called after every call of the scheduler.
         probe: ends the run when it has its numbers.
         observers: get each event after the recorder.
+        guide: changes the latents before the model's pass of each step.
 
     Attributes:
         controller: the edits, and their effect; None without edits.
@@ -233,6 +237,7 @@ class Trace:
         after_step: AfterStep | None = None,
         probe: Probe | None = None,
         observers: Sequence[Observer] = (),
+        guide: LatentGuide | None = None,
     ) -> None:
         spec = spec or RecordingSpec()
         self._pipe = pipe
@@ -247,6 +252,8 @@ class Trace:
         self._predicted: Tensor | None = None
         self._probe = probe
         self._observers = observers
+        self._guide = guide
+        self._is_guiding = False
         self._observers_of_call: Sequence[Observer] = ()
         if edits and steering is None:
             steering = Steering({})
@@ -528,7 +535,8 @@ class Trace:
         """Listen to the scheduler of the call that begins."""
         shows_steps = self._after_step is not None and "step" in self._spec.keep
         before_step = self._before_scheduler if shows_steps else None
-        self._hooks.begin_call(self._after_scheduler, before_step)
+        guide = None if self._guide is None else self._guide.step
+        self._hooks.begin_call(self._after_scheduler, before_step, guide)
 
     def _finish(self) -> None:
         """End the last call, if it has not said so; drop it if it failed.
@@ -569,7 +577,7 @@ class Trace:
         model: torch.nn.Module,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> None:
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         self._hooks.check()
         inputs = self._family.named_inputs(args, kwargs)
         sample, now, states = self._family.model_inputs(inputs)
@@ -600,10 +608,32 @@ class Trace:
         self._pass.step = call.moment.step
         self._pass.steps = call.schedule.count
         self._pass.is_recorded = recorder.is_recording
+        if self._guide is None:
+            return None
+        changed = self._guide.inputs(model, inputs, self._guiding)
+        return None if changed is None else ((), changed)
+
+    @contextmanager
+    def _guiding(self, layout: Layout) -> Iterator[None]:
+        """Let the guide alone observe passes within the block, whose rows have this layout."""
+        call = self._recorders[-1].call
+        before = call.layout
+        is_recorded = self._pass.is_recorded
+        call.layout = self._pass.layout = layout
+        self._pass.is_recorded = False
+        self._is_guiding = True
+        try:
+            yield
+        finally:
+            call.layout = self._pass.layout = before
+            self._pass.is_recorded = is_recorded
+            self._is_guiding = False
 
     @torch.no_grad()
     def _after_pass(self, *_: Any) -> None:
         self._recorders[-1].end_pass()
+        if self._guide is not None:
+            self._guide.end_pass()
 
     def _start(
         self,
@@ -650,6 +680,8 @@ class Trace:
             )
         self._make_rules(call, encoding)
         self._recorders.append(recorder)
+        if self._guide is not None:
+            self._guide.begin(call, encoding.conditional.tables)
         if self._probe is not None:
             of_call.append(partial(self._probe.record, recorder))
         self._observers_of_call = [*of_call, *self._observers]
@@ -701,11 +733,17 @@ class Trace:
     def _observe(self, event: AttentionEvent) -> None:
         """Give the observers the event of a layer that attends to the text."""
         self._recorders[-1].call.check_shape(event)
+        if self._guide is not None:
+            self._guide.observe(event)
+            if self._is_guiding:
+                return
         for observer in self._observers_of_call:
             observer(event)
 
     def _observe_image(self, event: AttentionEvent) -> None:
         """Give the recorder the event of a self-attention layer that has just run."""
+        if self._is_guiding:
+            return
         self._recorders[-1].observe_image(event)
 
     def _after_block(
@@ -717,6 +755,8 @@ class Trace:
         output: Any,
     ) -> None:
         """Record the concepts in a joint block that has just run, whose layer has this name."""
+        if self._is_guiding:
+            return
         arguments = inspect.signature(block.forward).bind(*args, **kwargs).arguments
         processor = self._hooks.installed[name]
         self._recorders[-1].record_concepts(block, arguments, processor)

@@ -27,6 +27,7 @@ from heedmap.figures.overlays import (
 from heedmap.io import reading
 from heedmap.io.places import place_label
 from heedmap.io.schemas import (
+    GuideReport,
     ResultFile,
     Settings,
     SideLength,
@@ -68,6 +69,7 @@ class RunFile(ResultFile, frozen=True):
 
     settings: Settings
     steps: StepsFile | None = None
+    guide: GuideReport | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +123,8 @@ class Run(Result):
             `settings.places`: `run.places[0].overlay()`; None without places.
         text_attention: the attention of the prompt's tokens to each other (`.values`, `.figure()`);
             None without `reads`.
+        guide_report: the losses of the guides at each step, before and after the latents were
+            changed, and the number of further passes; None without guides.
     """
 
     image: Image.Image
@@ -134,6 +138,7 @@ class Run(Result):
     attention_budget: Budget | None = None
     places: HeatMaps | None = None
     text_attention: TextAttention | None = None
+    guide_report: GuideReport | None = None
 
     @property
     def budget(self) -> Budget:
@@ -275,6 +280,7 @@ class Run(Result):
             parts,
             settings=settings,
             steps=sizes,
+            guide=self.guide_report,
         )
 
     def _drawn_parts(self) -> dict[str, Any]:
@@ -376,6 +382,7 @@ class Run(Result):
             attention_budget=budget and Budget(budget),
             places=maps_of("places"),
             text_attention=text and TextAttention(text),
+            guide_report=file.guide,
         )
 
 
@@ -518,6 +525,7 @@ def setting_texts(run: Run) -> dict[str, str]:
         "negative": f"negative: {negative}" if negative else "no negative prompt",
         "edit": f"edited from “{edit.source}”" if edit else "",
         "edits": ", ".join(map(str, settings.edits)) or "no edits",
+        "guide": ", ".join(map(str, settings.guide)) or "no guide",
         "seed": f"seed {settings.seed}",
         "steps": plural(settings.steps, "step") if settings.steps else "",
         "guidance": "" if guidance is None else f"guidance {guidance:g}",

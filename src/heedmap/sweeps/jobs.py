@@ -44,7 +44,7 @@ TASKS: Mapping[str, Callable[..., Any]] = {
 }
 """The function of each task."""
 _SIGNATURES = {task: inspect.signature(function) for task, function in TASKS.items()}
-_NOT_IN_JOBS = {"edits", "preview", "progress"}
+_NOT_IN_JOBS = {"edits", "guide", "preview", "progress"}
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,28 @@ function showPlaces({ data, runs }) {
   $("places").querySelector("ul").append(...items);
 }
 
+/** The guides of the run, or of the last edit, with the curve of each loss: dotted before the latents were changed. */
+function showGuides({ runs }) {
+  const { $, make, makeSvg } = dom;
+  const { guide, guides } = runs.at(-1);
+  if (!guide) return;
+  const line = (losses, className) => {
+    const points = losses.map((loss, step) => `${(100 * step) / Math.max(losses.length - 1, 1)},${50 * (1 - loss)}`);
+    return makeSvg("path", { d: `M${points.join("L")}`, class: className });
+  };
+  const items = guides.map((text, i) => {
+    const [first, last] = [guide.before[i][0], guide.after[i].at(-1)].map((loss) => loss.toFixed(2));
+    const said = `Loss by step, 0 to 1: ${first} at first, ${last} at last`;
+    const curve = makeSvg("svg", { viewBox: "0 0 100 50", preserveAspectRatio: "none", role: "img", "aria-label": said });
+    curve.append(line(guide.before[i], "before"), line(guide.after[i], "after"));
+    return make("li", {}, make("bdi", {}, text), curve);
+  });
+  $("guide").hidden = false;
+  $("guide").querySelector("ol").append(...items);
+  const hint = `The loss by step, dotted before the latents were changed. The model ran ${guide.passes} times more.`;
+  $("guide").querySelector("p").textContent = hint;
+}
+
 /** The settings of a run as rows of a table. */
 const settingRows = (() => {
   const NAMES = {
@@ -291,6 +313,7 @@ createControls(model, pictures);
 createEdits(model);
 showPlaces(model);
 showReferences(model);
+showGuides(model);
 createCommands(model);
 createLink(model);
 pictures.build();

@@ -1,0 +1,357 @@
+"""Guides of the latents: what they change, and what they leave as it is."""
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+from families.checking import assert_restored, state_of
+from making import random_pipeline, same_pixels
+from msgspec import structs
+from oracle import denoiser
+
+import heedmap as hm
+from heedmap.errors import ArgumentError, ModelError, SelectionError, UnknownWordError
+
+PROMPT = "a red house"
+SURE = {"target": 0.0, "step_size": 0.2, "iterations": 2, "end": 1.0}
+
+
+def generate(pipe, guide, prompt=PROMPT, **options):
+    options = {"seed": 0, "steps": 3, **options}
+    return hm.generate(pipe, prompt, guide=guide, **options)
+
+
+def first_inputs(pipe, call):
+    """The latents of the first pass of the pipeline itself, in the rows of the prompt."""
+    inputs = []
+    handle = denoiser(pipe).register_forward_hook(
+        lambda _, args, kwargs, output: inputs.append((args or [*kwargs.values()])[0]),
+        with_kwargs=True,
+    )
+    result = call()
+    handle.remove()
+    return inputs[0][-1:], len(inputs), result
+
+
+@pytest.fixture(scope="module", params=[None, "joint"], ids=["unet", "joint"])
+def model(request):
+    pipe = hm.load(request.param)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+# --- what is changed ---
+
+
+def test_the_run_goes_on_from_the_latents_that_were_changed(model):
+    """The image is that of the bare pipeline from these latents."""
+    plain, _, before = first_inputs(model, lambda: generate(model, []))
+    guide = [hm.Excite("house", **(SURE | {"end": 0.3, "iterations": 1}))]
+    moved, passes, run = first_inputs(model, lambda: generate(model, guide))
+    assert passes == 3  # of the pipeline's own hooks
+    shift = moved - plain
+    assert float(shift.square().mean().sqrt()) == pytest.approx(0.2, rel=1e-3)
+    again = hm.generate(model, PROMPT, steps=3, seed=0, latents=moved)
+    assert np.abs(np.asarray(run.image, int) - np.asarray(again.image, int)).max() <= 1
+    assert not same_pixels(run.image, before.image)
+    for one, other in zip(run.maps.recording.arrays, again.maps.recording.arrays, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5, rtol=0)
+
+
+def test_the_latents_are_changed_against_the_gradient(model):
+    """A small change lowers the loss by the gradient's length times it."""
+    size = 1e-3
+    guide = [hm.Excite("house", target=0.0, step_size=size, iterations=1, end=0.3)]
+    report = generate(model, guide).guide_report
+    assert report.passes == 1
+    fall = report.before[0][0] - report.after[0][0]
+    assert fall > 0
+    double = [hm.Excite("house", target=0.0, step_size=2 * size, iterations=1, end=0.3)]
+    report = generate(model, double).guide_report
+    assert report.before[0][0] - report.after[0][0] == pytest.approx(2 * fall, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "guide",
+    [
+        hm.Excite("house", **SURE),
+        hm.Inside("house", (0, 0, 64, 128), **SURE),
+        hm.Inside("house", np.eye(128, dtype=bool), **SURE),
+        hm.Bind("red", "house", **SURE),
+        hm.Separate("red", "house", **SURE),
+    ],
+    ids=["excite", "box", "mask", "bind", "separate"],
+)
+def test_each_guide_lowers_its_loss(model, guide):
+    measured = generate(model, [structs.replace(guide, target=1.0)])
+    run = generate(model, [guide])
+    (before,), (after,) = measured.guide_report.before, run.guide_report.after
+    assert all(a < b for a, b in zip(after, before, strict=True))
+    assert run.guide_report.passes == 6
+    assert run.settings.guide == (guide,)
+
+
+def test_a_loss_of_the_users_own_gets_maps_with_their_graph(model):
+    seen = []
+
+    def loss(maps, step):
+        house = maps["house"]
+        for layer in layers:
+            assert maps.select(layer.name)["house"].shape == layer.grid
+        seen.append((step, house.shape, house.requires_grad))
+        return 1 - house.sum()
+
+    layers = generate(model, []).maps.layers
+    run = generate(model, [loss])
+    assert {step for step, *_ in seen} == {0, 1, 2}
+    assert {shape for _, shape, _ in seen} == {max(layer.grid for layer in layers)}
+    assert any(tracked for *_, tracked in seen)
+    assert run.settings.guide[0].name == "loss"
+    with pytest.raises(ArgumentError, match="loss"):
+        generate(model, [lambda maps, step: maps["house"]])
+
+
+def test_the_maps_are_those_that_are_recorded(model):
+    """In the passes of the pipeline itself, where nothing is changed."""
+    maps = {}
+
+    def loss(maps_now, step):
+        if not maps_now["house"].requires_grad:
+            maps[step] = maps_now.select(layer)["house"].numpy()
+        return 0 * maps_now["house"].sum()
+
+    layer = generate(model, []).maps.layers[0].name
+    run = generate(model, [loss], keep={"layer", "step"})
+    for step in range(3):
+        recording = run.maps.select(layers=layer, steps=[step]).recording
+        tokens = [recording.columns[token] for token in run.maps.tokens.find("house")]
+        array = recording.arrays[0][step].reshape(-1, recording.arrays[0].shape[-1])
+        np.testing.assert_allclose(
+            maps[step].flatten(), array[:, tokens].sum(-1), atol=1e-6, rtol=0
+        )
+
+
+def test_images_of_a_batch_are_guided_each_by_its_own_words(model):
+    prompts, seeds = ["a red house", "a cat and a house"], [3, 4]
+    guide = [hm.Excite("house", **SURE)]
+    batch = hm.generate(model, prompts, seed=seeds, steps=3, guide=guide)
+    for run, prompt, seed in zip(batch, prompts, seeds, strict=True):
+        alone = hm.generate(model, prompt, seed=seed, steps=3, guide=guide)
+        for found, expected in zip(run.guide_report.after, alone.guide_report.after, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-4)
+        difference = np.asarray(run.image, int) - np.asarray(alone.image, int)
+        assert np.abs(difference).max() <= 3
+
+
+# --- what stays as it is ---
+
+
+def test_a_guide_that_is_content_changes_nothing(model):
+    """Its passes are neither recorded nor counted as steps."""
+    keep = {"keep": "all", "concepts": ["tree"], "budget": True}
+    plain = generate(model, [], **keep)
+    before = state_of(model)
+    run = generate(model, [hm.Excite("house", target=1.0, end=1.0)], **keep)
+    assert_restored(model, before)
+    assert same_pixels(plain.image, run.image)
+    report = run.guide_report
+    assert report.passes == 3
+    assert report.before[0] == pytest.approx(report.after[0], rel=1e-4)
+    for name in ("maps", "concepts"):
+        pair = [getattr(one, name).recording.arrays for one in (plain, run)]
+        for one, other in zip(*pair, strict=True):
+            assert np.array_equal(one, other)
+
+
+def test_the_pipeline_is_restored_after_an_error_in_a_loss(model):
+    before = state_of(model)
+    tracked = [one.requires_grad for one in denoiser(model).parameters()]
+
+    def loss(maps, step):
+        assert not any(one.requires_grad for one in denoiser(model).parameters()) or step
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        generate(model, [loss])
+    assert_restored(model, before)
+    assert [one.requires_grad for one in denoiser(model).parameters()] == tracked
+    assert all(one.grad is None for one in denoiser(model).parameters())
+
+
+def test_a_callback_of_the_users_own_goes_on_from_the_guided_latents(model):
+    steps = []
+
+    def callback(pipe, step, timestep, given):
+        steps.append(step)
+        return {"latents": given["latents"] * 1.01}
+
+    guide = [hm.Excite("house", **SURE)]
+    run = generate(model, guide, callback_on_step_end=callback)
+    assert steps == [0, 1, 2]
+    assert not same_pixels(run.image, generate(model, guide).image)
+    assert run.guide_report.passes == 6
+
+
+def test_edits_act_in_the_passes_of_a_guide(model):
+    """With the word hidden, no change of the latents makes it seen."""
+    edits = [hm.Reweight("house", 0)]
+    guide = [hm.Excite("house", **SURE)]
+    run = generate(model, guide, edits=edits)
+    assert not same_pixels(run.image, generate(model, guide).image)
+    assert not same_pixels(run.image, generate(model, [], edits=edits).image)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_compiled_model_is_guided_and_explained_as_it_was_before():
+    pipe = random_pipeline()
+    guide = [hm.Excite("house", **SURE)]
+    expected = generate(pipe, guide)
+    pipe.unet = torch.compile(pipe.unet)
+    with pytest.warns(hm.HeedmapWarning, match="compiled"):
+        run = generate(pipe, guide)
+    assert same_pixels(run.image, expected.image)
+    assert run.guide_report == expected.guide_report
+    with pytest.warns(hm.HeedmapWarning, match="compiled"):
+        explained = hm.explain(pipe, run, "house", at=(20, 20))
+    assert explained.report.word == "house" and not explained.report.settings_diff
+
+
+def test_gradient_checkpointing_gives_the_same_image(model):
+    guide = [hm.Separate("red", "house", **SURE)]
+    run = generate(model, guide)
+    denoiser(model).enable_gradient_checkpointing()
+    try:
+        again = generate(model, guide)
+    finally:
+        denoiser(model).disable_gradient_checkpointing()
+    assert np.abs(np.asarray(run.image, int) - np.asarray(again.image, int)).max() <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_model_in_half_precision_is_guided(dtype):
+    pipe = random_pipeline().to(dtype)
+    content = generate(pipe, [hm.Excite("house", target=1.0)]).guide_report
+    report = generate(pipe, [hm.Excite("house", **(SURE | {"iterations": 1}))]).guide_report
+    assert report.after[0][0] < content.after[0][0]
+
+
+def test_an_ablation_leaves_out_the_guides_of_the_word(model):
+    guide = [hm.Excite("red"), hm.Excite("house")]
+    run = generate(model, guide, steps=2)
+    ablation = hm.ablate(model, run, "red")
+    kept = {way: one.settings.guide for way, one in ablation.without.items()}
+    assert kept == {"attention": run.settings.guide, "prompt": run.settings.guide[1:]}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "EulerDiscreteScheduler",
+        "HeunDiscreteScheduler",
+        "PNDMScheduler",
+        "DPMSolverMultistepScheduler",
+        "LMSDiscreteScheduler",
+    ],
+)
+def test_schedulers_go_on_from_the_guided_latents(name):
+    """Of the first step alone: as from other noise, whatever the scheduler makes of it."""
+    pipe = random_pipeline()
+    kind = getattr(diffusers, name)
+    pipe.scheduler = kind.from_config(pipe.scheduler.config)
+    guide = [hm.Excite("house", **(SURE | {"end": 0.2}))]
+    plain, *_ = first_inputs(pipe, lambda: generate(pipe, [], steps=4))
+    moved, _, run = first_inputs(pipe, lambda: generate(pipe, guide, steps=4))
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(plain.shape, generator=generator)
+    factor = (plain * noise).sum() / noise.square().sum()
+    again = hm.generate(pipe, PROMPT, steps=4, seed=0, latents=moved / factor)
+    for one, other in zip(run.maps.recording.arrays, again.maps.recording.arrays, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4, rtol=0)
+    assert len(run.guide_report.before[0]) == 4
+
+
+# --- what is saved, and refused ---
+
+
+def test_a_guided_run_is_saved_and_repeats(model, tmp_path):
+    guide = [hm.Excite("house"), hm.Inside("red", (0, 0, 64, 128)), hm.Bind("red", "house")]
+    run = generate(model, guide)
+    run.save(tmp_path / "run")
+    loaded = hm.Run.load(tmp_path / "run")
+    assert loaded.guide_report == run.guide_report
+    assert loaded.settings.guide == run.settings.guide
+    assert None not in {one.step_size for one in run.settings.guide}
+    assert hm.repeat(model, tmp_path / "run").same
+
+
+def test_a_loss_of_the_users_own_is_given_again_to_repeat(model):
+    def loss(maps, step):
+        return 1 - maps["house"].max()
+
+    run = generate(model, [loss])
+    with pytest.raises(ArgumentError, match="guide"):
+        hm.repeat(model, run)
+    assert hm.repeat(model, run, guide=[loss]).same
+
+
+def test_what_cannot_be_guided_is_refused_before_the_first_step():
+    pipe = random_pipeline()
+    passes = []
+    handle = pipe.unet.register_forward_pre_hook(lambda *_: passes.append(1))
+    for guide, error in (
+        ([hm.Excite("cat")], UnknownWordError),
+        ([hm.Bind("red", "cat")], UnknownWordError),
+        (hm.Excite("house"), ArgumentError),
+        ([hm.Excite], ArgumentError),
+        (["house"], ArgumentError),
+    ):
+        with pytest.raises(error):
+            generate(pipe, guide)
+    guide = [hm.Excite("house")]
+    with torch.inference_mode(), pytest.raises(ArgumentError, match="inference_mode"):
+        generate(pipe, guide)
+    scheduler = pipe.scheduler
+    pipe.scheduler = diffusers.UniPCMultistepScheduler.from_config(scheduler.config)
+    with pytest.raises(ArgumentError, match="UniPC"):
+        generate(pipe, guide)
+    pipe.scheduler = scheduler
+    assert not passes
+    handle.remove()
+    for wrong, error in (
+        (hm.Excite("house", layers="sideways"), SelectionError),
+        (hm.Inside("house", (0, 0, 500, 500)), ArgumentError),
+    ):
+        with pytest.raises(error):
+            generate(pipe, [wrong])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_quantised_model_is_refused():
+    pipe = random_pipeline()
+    pipe.unet = torch.ao.quantization.quantize_dynamic(pipe.unet, {torch.nn.Linear}, torch.qint8)
+    with pytest.raises(ModelError, match="quantised"):
+        generate(pipe, [hm.Excite("house")])
+
+
+def test_a_layer_without_a_gradient_is_refused():
+    pipe = random_pipeline()
+    for layer in pipe.unet.modules():
+        if hasattr(layer, "to_q"):
+            layer.to_q.register_forward_hook(lambda *args: args[-1].detach())
+    with pytest.raises(ModelError, match="gradient"):
+        generate(pipe, [hm.Excite("house")])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"step_size": -1},
+        {"iterations": -1},
+        {"target": 2},
+        {"start": 0.5, "end": 0.2},
+        {"layers": 1.5},
+    ],
+)
+def test_options_out_of_range_are_refused(options):
+    with pytest.raises(ArgumentError):
+        hm.Excite("house", **options)
