@@ -46,7 +46,7 @@ from heedmap.text.words import TokenKind, TokenTable
 MAX_HELD = 2**28
 """Bytes of the tensors of events that are held by reference."""
 MAX_ON_CPU = 2**22
-"""The same on a CPU, in whose cache they stay."""
+"""Bytes of a layer that a CPU computes at once, while it is in its cache."""
 MAX_PASSES = 4
 """Passes of the model whose events are held."""
 
@@ -388,13 +388,10 @@ class Recorder:
         """Add to the bytes that are held; compute the layers if they are too many."""
         self._device = x.device.type
         self._bytes += size
-        if self._bytes > self._most_held():
+        is_large = self._device == "cpu" and size > MAX_ON_CPU
+        if is_large or self._bytes > MAX_HELD:
             self._compute()
             self._is_full = True
-
-    def _most_held(self) -> int:
-        """Return the largest number of bytes that may be held."""
-        return MAX_ON_CPU if self._device == "cpu" else MAX_HELD
 
     def end_pass(self) -> None:
         """End a pass; compute the layers that are held, if those of the next may be too many."""
@@ -402,7 +399,7 @@ class Recorder:
             return
         self._passes_held += 1
         with_next = self._bytes * (1 + 1 / self._passes_held)
-        is_next_too_large = with_next > self._most_held()
+        is_next_too_large = with_next > MAX_HELD
         if self._is_full or is_next_too_large or self._passes_held == MAX_PASSES:
             self._compute()
 
