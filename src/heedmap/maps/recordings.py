@@ -394,11 +394,11 @@ class Selection:
         if not numbers:
             parts = {layer.name: layer.part for layer in self.recording.layers}
             names = as_list(layers)
-            asked = quoted(layers)
+            text = quoted(layers)
             if names is not None:
-                asked = ", ".join(map(quoted, names))
+                text = ", ".join(map(quoted, names))
             raise SelectionError(
-                f"no layer matches layers={asked}, resolution={quoted(resolution)}: "
+                f"no layer matches layers={text}, resolution={quoted(resolution)}: "
                 f"available are {layers_there(parts, str(layers))}"
             )
         return replace(self, layers=tuple(numbers))

@@ -170,7 +170,7 @@ def _finest(
     heads: bool,
     budget: int,
 ) -> list[dict[str, Any]]:
-    """Return the first table that fits, of windows of so many steps."""
+    """Return the first table that fits, with the smallest windows of steps."""
     first = runs[0][0]
     entries = sum(len(_entries(one)) for run in runs for one in run)
     places = sum(

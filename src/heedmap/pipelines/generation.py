@@ -355,7 +355,7 @@ def generate_batch(
 
 
 def _recorded(trace: Trace, spec: RecordingSpec) -> dict[str, Sequence[Any]]:
-    """Return what was recorded of each image, by the attribute of a run."""
+    """Return the recordings of each image, by the attribute of a run."""
     recorded: dict[str, Sequence[Any]] = {"maps": trace.maps}
     if "negative" in spec.options.branches:
         recorded["negative_maps"] = trace.negative_maps

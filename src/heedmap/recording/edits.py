@@ -87,8 +87,8 @@ def confining_rules(
             if tail and any(edits[n].tail for n in group):
                 first, *others = (replace(regions[n], strength=0.0) for n in group)
                 of_tokens.append(replace(first, tokens=tail, others=tuple(others)))
-                shown = torch.stack([regions[n].region for n in group])
-                visible.append(shown.amax(dim=0))
+                union = torch.stack([regions[n].region for n in group])
+                visible.append(union.amax(dim=0))
             rules.extend(within(of_tokens, chosen))
     _warn_of_hidden_tail([edit for edit in edits if edit.tail], visible)
     return rules

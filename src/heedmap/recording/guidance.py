@@ -97,7 +97,7 @@ class GuideMaps:
         return torch.stack(maps).mean(dim=0)
 
 
-IDLE = Guide(step_size=0, iterations=0, target=1)
+NO_GUIDE = Guide(step_size=0, iterations=0, target=1)
 """The options of a guide that does not act."""
 Loss = Callable[[GuideMaps, int], Tensor]
 """A function of the maps of an image and the step, from 0, that returns a scalar."""
@@ -119,8 +119,8 @@ def loss_of(guide: AnyGuide) -> Loss:
             where: Any = guide.where
             coverage = region_coverage(where, *maps.size, quoted(guide.word))
             return outside(first, torch.from_numpy(coverage).to(first.device))
-        apart = divergence(first, maps[guide.words[1]])
-        return apart if isinstance(guide, Bind) else 1 - apart
+        distance = divergence(first, maps[guide.words[1]])
+        return distance if isinstance(guide, Bind) else 1 - distance
 
     return loss
 
@@ -211,7 +211,7 @@ class LatentGuide:
         step = self._call.moment.step
         count = self._call.schedule.count
         acting = [
-            one if step in steps_within(one.start, one.end or 1.0, count) else IDLE
+            one if step in steps_within(one.start, one.end or 1.0, count) else NO_GUIDE
             for one in self._options
         ]
         counts = _column([one.iterations for one in acting], start)
@@ -383,8 +383,8 @@ def _stacked(latents: Any) -> Tensor:
     return latents if isinstance(latents, Tensor) else torch.stack([*latents])
 
 
-def _like(latents: Tensor, given: Any) -> Any:
+def _like(latents: Tensor, others: Any) -> Any:
     """Return latents (B, …) in the type of those of a pass, and as a list where these are one."""
-    if isinstance(given, Tensor):
-        return latents.to(given)
-    return [one.to(other) for one, other in zip(latents, given, strict=True)]
+    if isinstance(others, Tensor):
+        return latents.to(others)
+    return [one.to(other) for one, other in zip(latents, others, strict=True)]

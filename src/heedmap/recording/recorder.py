@@ -193,7 +193,7 @@ class Recorder:
         )
 
     def _add_text(self) -> None:
-        """Add the records of what is read in the prompts, of what these read, and of all keys."""
+        """Add the records of the prompts' words, of what words read, and of all keys."""
         call = self.call
         options = self._spec.options
         encoding = call.encoding
@@ -375,7 +375,7 @@ class Recorder:
             self._propagate(event)
 
     def _measure(self, event: AttentionEvent) -> None:
-        """Measure what is not computed with other layers."""
+        """Measure the quantities that are computed layer by layer."""
         first = self.rows.get("conditional")
         if first is None:
             return
