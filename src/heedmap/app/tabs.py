@@ -265,7 +265,7 @@ class App:
             seed, _ = form.row("seed", "steps")
             only = form.field("only")
             with gr.Accordion("Your own image", open=False):
-                form.add("picture", _upload())
+                form.add("image", _upload())
             with gr.Accordion("More", open=False):
                 form.more(self._axes, *EDITING)
             gr.Examples(EDITS, [source, target, only, seed])
