@@ -78,16 +78,15 @@ def _panel(ax: Axes) -> Panel:
 
 def _table(ax: Axes) -> tuple[list[str], list[tuple[str, list[Image.Image | str]]]]:
     xs, ys, whole = ax.get_xticks(), ax.get_yticks(), _image(ax)
-    texts = {text.get_position(): _line(text.get_text()) for text in ax.texts}
     rows = [
-        [
-            texts[x, y]
-            if (x, y) in texts
-            else whole.crop((x - xs[0], y - ys[0], x + xs[0], y + ys[0]))
-            for x in xs.tolist()
-        ]
+        [_cell(whole.crop((x - xs[0], y - ys[0], x + xs[0], y + ys[0]))) for x in xs.tolist()]
         for y in ys.tolist()
     ]
     return _labels(ax.get_xticklabels()), list(
         zip(_labels(ax.get_yticklabels()), rows, strict=True)
     )
+
+
+def _cell(image: Image.Image) -> Image.Image | str:
+    """The image of a cell; an empty text where the table is blank."""
+    return "" if {low for low, _ in image.getextrema()} == {255} else image  # pyright: ignore

@@ -12,7 +12,7 @@
 | record attention | `generate`, `locate`, `trace` | `Run`, `HeatMaps`, `HeatMap`, `Trace` |
 | edit an image | `edit`, `grid`, `Reweight`, `Confine` | `EditResult`, `Grid` |
 | guide an image | `generate`, `Excite`, `Inside`, `Bind`, `Separate` | `Run`, `GuideReport` |
-| test a map | `ablate`, `compare`, `repeat` | `Ablation`, a figure, `RepeatResult` |
+| test a map | `ablate`, `repeat` | `Ablation`, `RepeatResult` |
 | find the layers that draw a word | `rank` | `Ranking` |
 | make a data set of masks | `dataset` | a folder |
 | see the computation | `explain`, `attention` | `Explanation`, `Attention` |

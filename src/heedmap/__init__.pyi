@@ -58,7 +58,6 @@ from heedmap.results.rankings import Ranking as Ranking
 from heedmap.results.rankings import Removal as Removal
 from heedmap.results.runs import ReferenceImage as ReferenceImage
 from heedmap.results.runs import Run as Run
-from heedmap.results.runs import compare as compare
 from heedmap.sweeps.processes import SweepResult as SweepResult
 from heedmap.sweeps.processes import sweep as sweep
 from heedmap.text.words import TokenTable as TokenTable

@@ -71,7 +71,6 @@ def run(*words):
 run("inspect", "saved")
 assert not {"torch", "matplotlib"} & set(sys.modules)
 run("inspect", "saved", "-w", "red", "-q")
-run("compare", "saved", "saved", "-q")
 assert not {"torch", "diffusers", "transformers", "matplotlib.pyplot"} & set(sys.modules)
 """
 

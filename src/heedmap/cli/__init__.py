@@ -107,7 +107,6 @@ for command in (
     dataset.dataset,
     repeat.explain,
     repeat.ablate,
-    inspect.compare,
     repeat.repeat,
     words,
     layers,

@@ -1,15 +1,13 @@
-"""`heedmap inspect`, `segment` and `compare`: the maps of saved runs; no model is loaded."""
+"""`heedmap inspect` and `segment`: the maps of a saved run; no model is loaded."""
 
 import functools
 import json
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 import heedmap as hm
 from heedmap.cli.console import (
-    OUTPUT,
     PLACE,
     Format,
     OfConcepts,
@@ -37,9 +35,6 @@ _OUTPUTS = "Maps of the run's concepts by the similarity of attention outputs."
 _PLACES = "What a place of the run reads of the image. May be repeated."
 _BUDGET = "Also the shares of all attention: words, special tokens, padding, image."
 _SCALE = "shared: one colour scale for all words. word: one for each. raw: 0 to 1."
-_COMPARED = (
-    "A word or phrase. May be repeated. Default: the content words of all prompts."
-)
 _THRESHOLD = "Pixels whose mask value is below this are background."
 
 
@@ -198,39 +193,6 @@ def segment(
     for name, share in zip(segments.names, segments.shares, strict=True):
         lines.append(f"{name}: {share:.1%}")
     task.finish(data, [folder], lines, f"sheet.{kind}")
-
-
-@command(out=OUTPUT)
-def compare(
-    task: Task,
-    folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="The folders of two or more saved runs."),
-    ],
-    *,
-    word: Annotated[
-        list[str] | None, typer.Option("--word", "-w", help=_COMPARED)
-    ] = None,
-    scale: Annotated[Literal["shared", "word", "raw"], typer.Option(help=_SCALE)] = (
-        "shared"
-    ),
-    kind: Format = "png",
-) -> None:
-    """Compare the maps of saved runs on one sheet.
-
-    No model is loaded. The rows are labelled by what differs among the runs.
-    """
-    from heedmap.figures.plots import encode
-    from heedmap.io.writing import save_parts, slug
-
-    place = task.place()
-    figure = hm.compare(folders, word, scale=scale)
-    file = f"sheet.{kind}"
-    save = functools.partial(save_parts, parts={file: encode(figure, kind)})
-    names = [folder.resolve().name for folder in folders]
-    folder = place.put(save, slug(f"compare {' '.join(names)}", 100))
-    runs = list(map(str, folders))
-    task.finish({"runs": runs, "folder": str(folder)}, [folder], page=file)
 
 
 def maps_of(run: "hm.Run", kind: Literal["maps", "concepts", "places"]) -> Any:

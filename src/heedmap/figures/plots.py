@@ -189,7 +189,7 @@ def draw_matrix(
 
 
 def draw_table(
-    rows: Sequence[tuple[str, Sequence[Image.Image | str]]],
+    rows: Sequence[tuple[str, Sequence[Image.Image]]],
     columns: Sequence[str],
     *,
     title: str = "",
@@ -199,11 +199,10 @@ def draw_table(
 ) -> "Figure":
     """Draw images in rows and columns as one image, labels at the left and above.
 
-    A text in place of an image says why there is none; a short row ends in blank places. `side` is
-    the geometric mean of an image's sides, where the columns have room; the other arguments are
-    those of `draw_panels`.
+    A short row ends in blank places. `side` is the geometric mean of an image's sides, where the
+    columns have room; the other arguments are those of `draw_panels`.
     """
-    first = next(cell for _, row in rows for cell in row if not isinstance(cell, str))
+    _, (first, *_) = rows[0]
     root = (first.width / first.height) ** 0.5
     labels = [wrap(label, 100, _NOTE) for label, _ in rows]
     margin = 4 + math.ceil(max(map(text_width, labels)) * _NOTE)
@@ -222,22 +221,10 @@ def draw_table(
     ax = _axes(figure, (left + margin, top + head), inner)
     for number, (_, row) in enumerate(rows):
         y = number * down + high
-        blank = [""] * (len(columns) - len(row))
-        for column, cell in enumerate([*row, *blank]):
+        for column, cell in enumerate(row):
             x = column * across + wide
-            if isinstance(cell, str):
-                ax.text(
-                    x,
-                    y,
-                    wrap(cell, wide, _NOTE),
-                    ha="center",
-                    va="center",
-                    size=_NOTE,
-                    color=_SOFT,
-                )
-            else:
-                small = _fitted(cell, (2 * wide, 2 * high))
-                whole.paste(small, (x - small.width // 2, y - small.height // 2))
+            small = _fitted(cell, (2 * wide, 2 * high))
+            whole.paste(small, (x - small.width // 2, y - small.height // 2))
     ax.imshow(whole)
     ax.xaxis.tick_top()
     ax.set_xticks([x * across + wide for x in range(len(columns))], above)

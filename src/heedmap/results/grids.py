@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, structs
 from PIL import Image
 
-from heedmap.errors import format_number, quoted
+from heedmap.errors import format_number, plural, quoted
 from heedmap.figures import plots
 from heedmap.io import reading
 from heedmap.io.schemas import (
@@ -27,7 +27,7 @@ from heedmap.io.writing import slug
 from heedmap.page import pages
 from heedmap.results import Result, json_part, within
 from heedmap.results.edits import EditResult, read_blend
-from heedmap.results.runs import Run, setting_texts
+from heedmap.results.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -195,17 +195,20 @@ class Grid(Result):
             for name, value in cell.place().items()
             if name not in varied
         ]
-        texts = setting_texts(cell.result.source)
-        note += [texts[name] for name in ("steps", "guidance", "size", "model")]
+        settings = cell.result.source.settings
+        if settings.steps is not None:
+            note.append(plural(settings.steps, "step"))
+        if settings.guidance is not None:
+            note.append(f"guidance {settings.guidance:g}")
+        note += ["{}×{}".format(*settings.size), settings.model]
         only = self.report.options.only
         if only:
             note.append(f"only {only}")
-        text = " · ".join(filter(None, note))
         return plots.draw_table(
             images,
             columns,
             title=self._title(),
-            note=text,
+            note=" · ".join(note),
         )
 
     def _layout(self) -> tuple[list[str], list[tuple[str, list[Cell]]]]:

@@ -1,4 +1,4 @@
-"""A run: its image, maps and settings; and several runs on one sheet."""
+"""A run: its image, maps and settings."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,7 @@ from msgspec import Struct
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from heedmap.checks import as_list, check_one_of
-from heedmap.errors import (
-    ArgumentError,
-    NothingRecordedError,
-    RunError,
-    plural,
-    quoted,
-)
+from heedmap.errors import NothingRecordedError, RunError, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import (
     Animation,
@@ -37,20 +30,12 @@ from heedmap.io.word_edits import Confine
 from heedmap.io.writing import png, slug
 from heedmap.maps import word_figures
 from heedmap.maps.budgets import Budget
-from heedmap.maps.heatmaps import (
-    SCALES,
-    HeatMap,
-    HeatMaps,
-    Scale,
-    colour_ranges,
-    scale_name,
-)
+from heedmap.maps.heatmaps import HeatMaps, Scale
 from heedmap.maps.recordings import Recording
 from heedmap.maps.text_attention import TextAttention
-from heedmap.options import SHARES, Axis, Share
+from heedmap.options import Axis
 from heedmap.page import pages
 from heedmap.results import Result, json_part
-from heedmap.text.prompts import is_content
 from heedmap.text.words import Word
 
 if TYPE_CHECKING:
@@ -412,148 +397,3 @@ def parameters_text(settings: Settings) -> str:
         f"Model: {settings.model}, Version: heedmap {settings.versions.heedmap}"
     )
     return "\n".join(lines)
-
-
-# --- several runs -----------------------------------------------------------------------------
-
-_SCALES: dict[Scale, str] = {
-    "shared": "shared by all words and runs",
-    "word": "separate for each word, the same in all runs",
-    "raw": "raw probability",
-}
-
-
-def compare(
-    runs: Sequence[Run | str | Path],
-    words: Sequence[str] | None = None,
-    *,
-    scale: Scale = "shared",
-) -> "Figure":
-    """Draw runs below one another: each with its image and the overlays of words.
-
-        heedmap.compare([run, "outputs/house"], ["house"]).savefig("compared.pdf")
-
-    If their values are not comparable, because a UNet and a transformer with joint attention made
-    them, each kind of value has its own scale.
-
-    Args:
-        runs: two or more, or their folders, of any size and model; the label of a row says what
-            differs.
-        words: words or phrases. Default: those that all prompts have (without "the", "of" and the
-            like, if there are others), in the order of the first.
-        scale: "shared" (one for all), "word" (one for each word, the same in all runs) or "raw"
-            (0 to 1).
-
-    Returns:
-        A matplotlib figure with a row for each run.
-
-    Raises:
-        ArgumentError: if there are fewer than two runs, or no word is common to all.
-        RunError: if a folder holds no run.
-        WordError: if no run has read one of the words.
-    """
-    check_one_of("scale", scale, SCALES)
-    several = [
-        Run.load(run) if isinstance(run, str | Path) else run
-        for run in as_list(runs) or ()
-    ]
-    if len(several) < 2:
-        raise ArgumentError(
-            "nothing to compare: expected two or more runs, or their folders"
-        )
-    names = common_words(several) if words is None else as_list(words)
-    if not names:
-        raise ArgumentError(
-            f"words is {quoted(words)}: expected a list of words; omit it for all"
-        )
-    small = [word_figures.resized(run.maps, word_figures.SIDE) for run in several]
-    for name in names:
-        if not any(name in maps for maps in small):
-            several[0].maps.tokens.find(name)  # raises
-    texts = [setting_texts(run) for run in several]
-    common = {
-        name: text
-        for name, text in texts[0].items()
-        if all(other[name] == text for other in texts)
-    }
-    note = ("seed", "steps", "guidance", "size", "model")
-    bars: list[plots.ScaleBar] = []
-    ranges: dict[Any, tuple[float, float]] = {}  # by share and word
-    shares: list[Share | None] = [maps.recording.share_of for maps in small]
-    for share in dict.fromkeys(shares):
-        columns: dict[Any, list[HeatMap]] = {}
-        for word in names:
-            for maps in small:
-                if maps.recording.share_of == share and word in maps:
-                    columns.setdefault((share, word), []).append(maps[word])
-        if columns:
-            # Of the maps here, not of all words.
-            values: Scale = "raw" if scale == "raw" else "word"
-            spans, ends = colour_ranges(
-                columns.values(), values, shared=scale != "word"
-            )
-            ranges |= zip(columns, spans, strict=True)
-            bars.append(plots.ScaleBar(scale_name(_SCALES[scale], share), ends))
-    rows: list[list[Image.Image | str]] = []
-    for maps in small:
-        row: list[Image.Image | str] = [maps.image or ""]
-        for word in names:
-            cell = "not read"
-            if word in maps:
-                span = ranges[maps.recording.share_of, word]
-                cell = maps[word].render(*span, short_side=1)
-            row.append(cell)
-        rows.append(row)
-    return plots.draw_table(
-        [*zip(labels(several), rows, strict=True)],
-        ["the image", *names],
-        title=common.get("prompt", f"{len(several)} runs compared"),
-        note=" · ".join(filter(None, map(common.get, note))),
-        bars=bars,
-    )
-
-
-def setting_texts(run: Run) -> dict[str, str]:
-    """Return the texts of settings that tell runs apart, in the order of a label."""
-    settings = run.settings
-    edit = settings.edit
-    guidance = settings.guidance
-    negative = settings.negative
-    arguments = [f"{name} {value}" for name, value in settings.arguments.items()]
-    return {
-        "prompt": settings.prompt,
-        "negative": f"negative: {negative}" if negative else "no negative prompt",
-        "edit": f"edited from “{edit.source}”" if edit else "",
-        "edits": ", ".join(map(str, settings.edits)) or "no edits",
-        "guide": ", ".join(map(str, settings.guide)) or "no guide",
-        "seed": f"seed {settings.seed}",
-        "steps": plural(settings.steps, "step") if settings.steps else "",
-        "guidance": "" if guidance is None else f"guidance {guidance:g}",
-        "size": "{}×{}".format(*settings.size),
-        "model": settings.model,
-        "share_of": SHARES[run.maps.recording.share_of],
-        "scheduler": settings.scheduler,
-        "dtype": settings.dtype,
-        "arguments": ", ".join(arguments),
-    }
-
-
-def labels(runs: Sequence[Run]) -> list[str]:
-    """Return a label of each run: its prompt, seed, steps, model and so on, where they differ."""
-    several = [setting_texts(run) for run in runs]
-    names = [name for name in several[0] if len({run[name] for run in several}) > 1]
-    return [", ".join(filter(None, map(run.get, names))) for run in several]
-
-
-def common_words(runs: Sequence[Run]) -> list[str]:
-    """Return the words that all runs have read, in the order of the first; ArgumentError if none.
-
-    Words such as "the" and "of" are in it only if there are no others.
-    """
-    texts = dict.fromkeys(word.text for word in runs[0].maps.words)
-    common = [text for text in texts if all(text in run.maps for run in runs)]
-    if not common:
-        raise ArgumentError(
-            "these prompts have no word in common: name the words to compare"
-        )
-    return [text for text in common if is_content(text)] or common
