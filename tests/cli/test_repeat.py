@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from cli.calling import PROMPT, error_of, files, invoke, run_command, run_json
-from heedmap import Grid, Run
+from heedmap import EditResult, Run
 from heedmap.pipelines import editing
 
 
@@ -31,14 +31,12 @@ def test_another_image_exits_with_1(model, saved):
     assert result.exit_code == 1 and found["same"] is False and 0 < found["largest"] <= 255
 
 
-def test_runs_and_grids_are_repeated_and_saved(model, saved, run, desk, opened):
-    editing.grid(model, PROMPT, weights={"red": [1, 2]}, seeds=3, steps=1).save(
-        "grid", overlays=False
-    )
+def test_runs_and_edits_are_repeated_and_saved(model, saved, run, desk, opened):
+    editing.edit(model, PROMPT, "a blue house", seed=3, steps=1).save("pair", overlays=False)
     assert run_command("repeat", saved, "-o", "run2", "--open", "-q") == "run2\n"
-    run_command("repeat", "grid", "--out", "grid2")
+    run_command("repeat", "pair", "--out", "pair2")
     assert Run.load("run2").settings == run.settings
-    assert Grid.load("grid2").rows() == Grid.load("grid").rows()
+    assert EditResult.load("pair2").report == EditResult.load("pair").report
     assert opened == [(desk / "run2" / "index.html").as_uri()]
 
 

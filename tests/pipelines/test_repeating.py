@@ -12,8 +12,8 @@ from msgspec import structs
 from PIL import Image
 
 import heedmap
-from heedmap import Confine, EditResult, Grid, Reweight, Run, edit, generate, grid, repeat
-from heedmap.errors import ArgumentError, ModelError
+from heedmap import Confine, EditResult, Reweight, Run, edit, generate, grid, repeat
+from heedmap.errors import ArgumentError, ModelError, RunError
 from heedmap.pipelines.repeating import compared
 
 PROMPT = "a red house"
@@ -30,7 +30,7 @@ def run(pipe) -> Run:
     return generate(pipe, PROMPT, seed=1, steps=1)
 
 
-def save_and_repeat(pipe, made: Run | EditResult | Grid, folder: Path, **given):
+def save_and_repeat(pipe, made: Run | EditResult, folder: Path, **given):
     """A thing saved and repeated from its folder."""
     return repeat(pipe, made.save(folder, overlays=False), **given)
 
@@ -112,18 +112,15 @@ def test_an_edit_repeats(pipe, tmp_path, asked):
 
 
 @pytest.mark.filterwarnings("ignore:the edit")
-def test_a_grid_repeats(pipe, tmp_path):
+def test_a_cell_of_a_grid_repeats(pipe, tmp_path):
     made = grid(
         pipe, PROMPT, weights={"red": [1, 2.5]}, cross_replace=[0.3, (0.2, 0.8)], seeds=[5, 6],
         steps=2, batch=4,
     )  # fmt: skip
-    calls: list[tuple[int, int]] = []
     folder = made.save(tmp_path / "grid", overlays=False)
-    found = repeat(pipe, folder, progress=lambda *now: calls.append(now))
-    assert_same(found)
-    assert calls[-1] == (8, 8)
-    assert [cell.row() for cell in found.run] == [cell.row() for cell in made]
     assert_same(repeat(pipe, folder / "cells" / "002"))
+    with pytest.raises(RunError, match="cells/001"):
+        repeat(pipe, folder)
 
 
 # --- what is not the same -----------------------------------------------------------------------

@@ -5,7 +5,7 @@ from making import random_ablation, random_edit, random_run
 
 from heedmap import Ablation, EditResult, Run
 from heedmap.errors import ArgumentError, RunError
-from heedmap.results.grids import load_result
+from heedmap.results.edits import load_result
 
 
 def test_a_folder_is_loaded_as_its_kind_of_result(tmp_path):

@@ -32,7 +32,7 @@ def repeat(
     task: Task,
     run: Annotated[
         Path,
-        typer.Argument(metavar="RUN", help="The folder of a saved run, edit or grid."),
+        typer.Argument(metavar="RUN", help="The folder of a saved run or edit."),
     ],
     **options: Any,
 ) -> None:
@@ -42,7 +42,7 @@ def repeat(
     Differences in the other settings (versions, device, threads, LoRAs) are printed. With --place,
     --reads or --budget, these are recorded, too, and saved in --out.
     """
-    from heedmap.results.grids import load_result
+    from heedmap.results.edits import load_result
 
     if task.out is None and options:
         raise ArgumentError("what is recorded anew is saved: name a folder with --out")
@@ -84,7 +84,7 @@ def ablate(
     """
     from heedmap.io.writing import slug
     from heedmap.results.ablations import shorter_prompt
-    from heedmap.results.grids import load_result
+    from heedmap.results.edits import load_result
 
     saved, _ = shorter_prompt(load_result(run), word)
     place = task.place(run / "ablate")
@@ -124,7 +124,7 @@ def explain(
     which all of it can be computed again.
     """
     from heedmap.io.writing import slug
-    from heedmap.results.grids import load_result
+    from heedmap.results.edits import load_result
 
     saved = load_result(run)
     place = task.place(run / "explain")

@@ -360,20 +360,18 @@ class GridReport(Note, frozen=True):
 
     Attributes:
         source: the prompt that was edited.
-        targets: the edited prompts; None if only weights change.
+        targets: the edited prompts; the source if only weights change.
         weights: the weights of each word.
         cross_replace: the windows of cross-attention.
         self_replace: the windows of self-attention.
         seeds: the seeds of the noise.
         options: the other options of `heedmap.grid`.
-        batch: the number of images in the largest batch.
     """
 
     source: Text = ""
-    targets: tuple[Text, ...] | None = None
+    targets: tuple[Text, ...] = ()
     weights: Mapping[Text, tuple[Number, ...]] = {}
     cross_replace: tuple[Window, ...] = ()
     self_replace: tuple[Window, ...] = ()
     seeds: tuple[Whole, ...] = ()
     options: EditOptions = EditOptions()
-    batch: Whole = 0

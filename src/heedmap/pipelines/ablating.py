@@ -16,8 +16,7 @@ from heedmap.pipelines.generation import Progress, sub_progress
 from heedmap.recording.edits import Edit, Reweight, WordEdit
 from heedmap.recording.guidance import AnyGuide
 from heedmap.results.ablations import Ablation, generated_run, shorter_prompt
-from heedmap.results.edits import pixel_change
-from heedmap.results.grids import load_result
+from heedmap.results.edits import load_result, pixel_change
 from heedmap.results.rankings import Ranking, Removal
 from heedmap.results.runs import Run
 from heedmap.text.words import TokenTable

@@ -8,8 +8,6 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, Unpack, overload
 
-from msgspec import structs
-
 from heedmap.backends.base import Pipeline
 from heedmap.checks import as_ordered_list, check_float, check_prompt
 from heedmap.errors import ArgumentError, quoted, warn
@@ -223,51 +221,40 @@ def grid(
     """
     edits, targets, seeds = resolve_edits(grid, pipe, source, target, seeds, options)
     targets = _axis("target", targets, lambda _, text: text)
+    weights_of_words = {
+        word: _axis(f"the weight of {quoted(word)}", values, check_float)
+        for word, values in (weights or {}).items()
+    }
+    seeds = _axis("seeds", seeds, lambda _, seed: check_seed(seed))
+    crosses = _windows("cross_replace", cross_replace)
+    windows = _windows("self_replace", self_replace)
+    default_plans = [edits.plan(text) for text in targets]
     report = GridReport(
         source=source,
-        targets=None if target is None else targets,
-        weights={
-            word: _axis(f"the weight of {quoted(word)}", values, check_float)
-            for word, values in (weights or {}).items()
-        },
-        cross_replace=_windows("cross_replace", cross_replace),
-        self_replace=_windows("self_replace", self_replace),
-        seeds=_axis("seeds", seeds, lambda _, seed: check_seed(seed)),
+        targets=targets,
+        weights=weights_of_words,
+        cross_replace=crosses or (min(one.cross_replace for one in default_plans),),
+        self_replace=windows or (min(one.self_replace for one in default_plans),),
+        seeds=seeds or (check_seed(None),),
         options=replace(edits.options, image=None),
     )
-    return run_grid(edits, report, progress, preview)
-
-
-def run_grid(
-    edits: EditSource,
-    report: GridReport,
-    progress: Progress | None = None,
-    preview: Preview | None = None,
-) -> Grid:
-    """Generate the edits of a source at each combination of the values of a report, as `grid` does.
-
-    An axis without values has the default.
-    """
-    targets = report.targets or (report.source,)
-    default_plans = [edits.plan(text) for text in targets]
-    crosses = report.cross_replace or (min(one.cross_replace for one in default_plans),)
-    windows = report.self_replace or (min(one.self_replace for one in default_plans),)
-    seeds = report.seeds or (check_seed(None),)
     varied = [
-        dict(zip(report.weights, values, strict=True))
-        for values in product(*report.weights.values())
+        dict(zip(weights_of_words, values, strict=True))
+        for values in product(*weights_of_words.values())
     ]
     plans: list[Plan] = []
     for text in targets:  # the last axis varies fastest
         some = [
             edits.plan(text, weights, cross, window)
-            for weights, window, cross in product(varied, windows, crosses)
+            for weights, window, cross in product(
+                varied, report.self_replace, report.cross_replace
+            )
         ]
         check_effect(some)
         plans += some
     cells: list[Cell] = []
-    for done, seed in enumerate(seeds):
-        part = sub_progress(progress, done, len(seeds))
+    for done, seed in enumerate(report.seeds):
+        part = sub_progress(progress, done, len(report.seeds))
         pairs = run_edits(edits, plans, seed, part, preview)
         for plan, pair in zip(plans, pairs, strict=True):
             cells.append(
@@ -282,14 +269,6 @@ def run_grid(
                 )
             )
     _warn_of_notes(cell.result for cell in cells)
-    places = [cell.result.edited.settings.batch_place or (1, 2) for cell in cells]
-    report = structs.replace(
-        report,
-        cross_replace=crosses,
-        self_replace=windows,
-        seeds=seeds,
-        batch=max(size for _, size in places),
-    )
     return Grid(tuple(cells), report)
 
 

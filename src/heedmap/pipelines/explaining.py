@@ -11,16 +11,15 @@ from heedmap.backends.base import Pipeline, heads_of, left_early
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
 from heedmap.checks import check_int, check_one_of, check_text
-from heedmap.errors import ArgumentError, RunError, SelectionError, quoted, warn
+from heedmap.errors import RunError, SelectionError, quoted, warn
 from heedmap.maps.recordings import layers_there, name_fits
 from heedmap.options import Axis, BranchName, ExplainOptions
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress
 from heedmap.pipelines.repeating import Drawing
 from heedmap.recording.probing import Probe, ProbeSite, StopRun, check_index
-from heedmap.results.edits import EditResult
+from heedmap.results.edits import EditResult, load_result
 from heedmap.results.explanations import Explanation, ExplanationReport
-from heedmap.results.grids import load_result
 from heedmap.results.runs import Run
 from heedmap.text.words import Token
 
@@ -84,11 +83,6 @@ def explain(
     check_one_of("branch", branch, get_args(BranchName))
     saved = load_result(run)
     saved = saved.edited if isinstance(saved, EditResult) else saved
-    if not isinstance(saved, Run):
-        raise ArgumentError(
-            f"the run to explain is {quoted(run)}: expected a run or an edit, or its folder; of a "
-            "grid name the folder of a cell, such as cells/001"
-        )
     width, height = saved.image.size
     x, y = at
     x = check_int("x", x, least=0, most=width - 1)

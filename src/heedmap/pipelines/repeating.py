@@ -1,4 +1,4 @@
-"""Generate a saved run, edit or grid again, and compare it with the saved one.
+"""Generate a saved run or edit again, and compare it with the saved one.
 
 An image of a batch is generated at the same place of a batch of the same size, since the size of a
 batch changes how a processor rounds. The other images of the batch are copies of it.
@@ -29,7 +29,6 @@ from heedmap.options import (
     LoadOptions,
     Places,
 )
-from heedmap.pipelines import editing
 from heedmap.pipelines.arguments import argument, argument_note, description
 from heedmap.pipelines.edit_runs import EditSource, run_edits
 from heedmap.pipelines.generation import Progress, generate_batch
@@ -39,11 +38,10 @@ from heedmap.pipelines.settings import saved_schedulers, settings_diff
 from heedmap.recording.edits import Edit, saved_edits
 from heedmap.recording.guidance import AnyGuide
 from heedmap.recording.probing import Probe
-from heedmap.results.edits import EditResult
-from heedmap.results.grids import Grid, load_result
+from heedmap.results.edits import EditResult, load_result
 from heedmap.results.runs import Run
 
-Drawing = Run | EditResult | Grid
+Drawing = Run | EditResult
 """A result that can be generated again."""
 
 
@@ -94,14 +92,12 @@ def compared(
 
 def _arrays(result: Drawing) -> Sequence[np.ndarray]:
     """Return the numbers of the maps of a located run, or else the pixels of each image once."""
-    if isinstance(result, Run) and result.settings.located is not None:
-        return result.maps.recording.arrays
-    if isinstance(result, Run):
-        runs = [result]
-    elif isinstance(result, EditResult):
+    if isinstance(result, EditResult):
         runs = [result.source, result.edited]
+    elif result.settings.located is not None:
+        return result.maps.recording.arrays
     else:
-        runs = [*result.sources.values(), *(cell.result.edited for cell in result)]
+        runs = [result]
     return [np.asarray(run.image.convert("RGB"), dtype=np.int16) for run in runs]
 
 
@@ -200,7 +196,7 @@ def repeat(
     progress: Progress | None = None,
     **arguments: Any,
 ) -> RepeatResult:
-    """Generate a saved run, edit or grid again from its settings, and compare the images.
+    """Generate a saved run or edit again from its settings, and compare the images.
 
         again = heedmap.repeat(pipe, "outputs/house")
         again.same, str(again), again.changed
@@ -210,7 +206,7 @@ def repeat(
 
     Args:
         pipe: the pipeline to use; None loads the model named in the settings.
-        run: a run, an edit or a grid, or the folder of one.
+        run: a run or an edit, or the folder of one, such as that of a cell of a grid.
         places: record these places, in place of those of the run (`RepeatResult.run.places`), as
             in `generate`.
         reads: record what words read, or do not. Default: as in the run.
@@ -226,7 +222,7 @@ def repeat(
 
     Raises:
         ArgumentError: if such an argument is missing or differs from the original, or more is to
-            be recorded of an edit or a grid.
+            be recorded of an edit.
         ModelError: if the model named in the settings cannot be loaded.
         RunError: if the folder is not a result, or a saved scheduler cannot be made.
     """
@@ -239,9 +235,7 @@ def repeat(
     settings = _settings(saved)
     changed = settings_diff(settings, pipe)
     with saved_schedulers(pipe, settings):
-        if isinstance(saved, Grid):
-            new = _grid(pipe, saved, arguments, progress)
-        elif isinstance(saved, Run):
+        if isinstance(saved, Run):
             new = generate_again(pipe, saved, arguments, progress)
         else:
             new = _pair(pipe, saved.edited, arguments, progress)
@@ -367,23 +361,5 @@ def _pair(
     return run_edits(edits, plans, call.seed, progress, probe=probe)[number - 1]
 
 
-def _grid(
-    pipe: Any,
-    saved: Grid,
-    arguments: Mapping[str, Any],
-    progress: Progress | None,
-) -> Grid:
-    report = saved.report
-    first = saved.cells[0].result
-    sampling = saved_call(first.edited.settings, pipe, arguments).options
-    image = first.source.input_image
-    options = replace(report.options, image=image, batch=report.batch)
-    weighted = report.targets is not None
-    edits = EditSource(pipe, report.source, options, sampling, weighted=weighted)
-    return editing.run_grid(edits, report, progress)
-
-
 def _settings(saved: Drawing) -> Settings:
-    if isinstance(saved, Grid):
-        saved = saved.cells[0].result
     return saved.edited.settings if isinstance(saved, EditResult) else saved.settings

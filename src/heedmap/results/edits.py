@@ -144,6 +144,21 @@ def read_blend(folder: Path, source: Run) -> np.ndarray:
     return np.asarray(image, dtype=bool)
 
 
+def load_result(result: Run | EditResult | str | Path) -> Run | EditResult:
+    """Return a result, or load the run or edit in a folder, without a model and torch.
+
+    Raises:
+        ArgumentError: if it is neither.
+        RunError: if there is none, or something in it is broken.
+    """
+    if isinstance(result, Run | EditResult):
+        return result
+    folder = reading.path_of(result)
+    if (folder / "edit.json").is_file():
+        return EditResult.load(folder)
+    return Run.load(folder)
+
+
 # --- measures ---------------------------------------------------------------------------------
 
 

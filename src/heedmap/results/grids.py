@@ -1,7 +1,5 @@
-"""A grid: many edits of one source, on a contact sheet and in a table; and loading by folder."""
+"""A grid: many edits of one source, on a contact sheet."""
 
-import csv
-import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,6 @@ from heedmap.io.schemas import (
     Number,
     ResultFile,
     Text,
-    Whole,
     Window,
 )
 from heedmap.io.writing import slug
@@ -33,29 +30,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Place(Note, frozen=True):
-    """The place of an edit in a grid, which its cell and its row in `grid.json` share."""
+class CellRow(Note, frozen=True):
+    """A cell of a grid in `grid.json`: all but what the edited run and the report have."""
 
-    number: Whole
-    seed: Whole
     target: Text
     weights: Mapping[Text, Number]
-    cross_replace: Window
-    self_replace: Window
-
-    @property
-    def folder(self) -> str:
-        """The folder of the edited run within the grid's folder."""
-        return f"cells/{self.number:03d}"
-
-    def fields(self) -> dict[str, Any]:
-        """Return the values by name."""
-        return {name: getattr(self, name) for name in Place.__struct_fields__}
-
-
-class CellRow(Place, frozen=True, kw_only=True):
-    """A cell of a grid in `grid.json`."""
-
     blended: bool
     report: EditReport
 
@@ -67,7 +46,8 @@ class GridFile(ResultFile, frozen=True):
     cells: Annotated[tuple[CellRow, ...], Meta(min_length=1)]
 
 
-class Cell(Place, frozen=True, eq=False):
+@dataclass(frozen=True, eq=False)
+class Cell:
     """One edit, and its place in a grid.
 
     Attributes:
@@ -80,10 +60,21 @@ class Cell(Place, frozen=True, eq=False):
         result: the source and the edit.
     """
 
+    number: int
+    seed: int
+    target: str
+    weights: Mapping[str, float]
+    cross_replace: Window
+    self_replace: Window
     result: EditResult
 
+    @property
+    def folder(self) -> str:
+        """The folder of the edited run within the grid's folder."""
+        return f"cells/{self.number:03d}"
+
     def row(self) -> dict[str, Any]:
-        """Return the row of `grid.csv`: the place of the cell, and the effect of its edit."""
+        """Return the place of the cell, and the effect of its edit, by names."""
         report = self.result.report
         row = {
             "cell": self.number,
@@ -137,16 +128,15 @@ def label(name: str, value: Any) -> str:
 class Grid(Result):
     """Edits of one source over windows, weights, targets and seeds, made by `heedmap.grid`.
 
-    Its folder has `grid.png` (the contact sheet), `index.html` (the page), `grid.csv` (a row for
-    each cell), `grid.json` (the rows, and the arguments of the grid), and of each source and each
-    edit a run that `heedmap inspect` and `Run.load` read: `sources/<seed>/` and `cells/<number>/`,
-    with `blend.png` if it was blended.
+    Its folder has `grid.png` (the contact sheet), `index.html` (the page), `grid.json` (the
+    arguments of the grid, and the report of each cell), and of each source and each edit a run that
+    `heedmap inspect` and `Run.load` read: `sources/<seed>/` and `cells/<number>/`, with `blend.png`
+    if it was blended.
 
     Attributes:
         cells: every combination once, the last axis fastest.
         report: the arguments of `grid` (`grid.report.source`, `.targets`, `.weights`,
-            `.cross_replace`, `.self_replace`, `.seeds` and others), and `.batch` (images in the
-            largest batch).
+            `.cross_replace`, `.self_replace`, `.seeds` and others).
     """
 
     cells: tuple[Cell, ...]
@@ -178,7 +168,10 @@ class Grid(Result):
         return axes
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the row of each cell in `grid.csv`; a value is None if it is not defined."""
+        """Return the `row` of each cell, as for a table; a value is None if it is not defined.
+
+        pandas.DataFrame(grid.rows()).to_csv("grid.csv")
+        """
         return [cell.row() for cell in self.cells]
 
     def figure(self) -> "Figure":
@@ -234,7 +227,7 @@ class Grid(Result):
 
     def _title(self) -> str:
         source = self.report.source
-        targets = self.report.targets or ()
+        targets = self.report.targets
         if len(targets) == 1 and targets[0] != source:
             return f"{source} → {targets[0]}"
         return source
@@ -259,12 +252,7 @@ class Grid(Result):
 
     def parts(self, overlays: bool) -> dict[str, Any]:
         """Return the content of each file by its path in the folder; None is left out."""
-        rows = self.rows()
-        file = io.StringIO()
-        table = csv.DictWriter(file, rows[0], lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
-        parts: dict[str, Any] = {"grid.csv": file.getvalue().encode()}
+        parts: dict[str, Any] = {}
         if overlays:
             parts["grid.png"] = self.sheet()
             parts["index.html"] = self.explorer().encode()
@@ -275,13 +263,13 @@ class Grid(Result):
             pair = cell.result
             parts |= within(cell.folder, pair.edited, overlays=False)
             parts[f"{cell.folder}/blend.png"] = pair.blend_image
-            cells.append(
-                CellRow(
-                    **cell.fields(),
-                    blended=pair.blend is not None,
-                    report=pair.report,
-                )
+            row = CellRow(
+                cell.target,
+                cell.weights,
+                pair.blend is not None,
+                pair.report,
             )
+            cells.append(row)
         return parts | json_part(
             "grid.json",
             GridFile,
@@ -296,19 +284,32 @@ class Grid(Result):
         file = reading.read_json(folder / "grid.json", GridFile)
         sources: dict[int, Run] = {}
         cells: list[Cell] = []
-        for row in file.cells:
-            if row.seed not in sources:
-                sources[row.seed] = Run.load(folder / "sources" / str(row.seed))
-            source = sources[row.seed]
-            edited = Run.load(folder / row.folder)
-            blend = read_blend(folder / row.folder, source) if row.blended else None
+        for number, row in enumerate(file.cells, 1):
+            place = folder / f"cells/{number:03d}"
+            edited = Run.load(place)
+            seed = edited.settings.seed
+            if seed not in sources:
+                sources[seed] = Run.load(folder / f"sources/{seed}")
+            source = sources[seed]
+            blend = read_blend(place, source) if row.blended else None
             pair = EditResult(
                 source,
                 edited,
                 row.report,
                 blend,
             )
-            cells.append(Cell(**row.fields(), result=pair))
+            options = row.report.options
+            cells.append(
+                Cell(
+                    number,
+                    seed,
+                    row.target,
+                    row.weights,
+                    options.cross_replace,
+                    options.self_replace,
+                    pair,
+                )
+            )
         return cls(tuple(cells), file.report)
 
 
@@ -319,24 +320,7 @@ def _edited_image(cell: Cell) -> Image.Image:
 def result_name(result: Run | EditResult | Grid) -> str:
     """Return the name of a new folder for a result: of its prompt and seed."""
     if isinstance(result, Grid):
-        first, *_ = result.report.targets or (result.report.source,)
+        first, *_ = result.report.targets
         return f"{slug(f'grid {first}', 48)}-{result.cells[0].seed}"
     run = result.edited if isinstance(result, EditResult) else result
     return f"{slug(run.settings.prompt, 48)}-{run.settings.seed}"
-
-
-def load_result(
-    result: Run | EditResult | Grid | str | Path,
-) -> Run | EditResult | Grid:
-    """Return a result, or load the run, edit or grid in a folder, without a model and torch.
-
-    Raises:
-        RunError: if there is none, or something in it is broken.
-    """
-    if isinstance(result, Result):
-        return result
-    folder = reading.path_of(result)
-    for name, kind in (("grid.json", Grid), ("edit.json", EditResult)):
-        if (folder / name).is_file():
-            return kind.load(folder)
-    return Run.load(folder)
