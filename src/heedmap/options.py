@@ -387,9 +387,6 @@ class ExplainOptions:
     )
     head: int | None = option(None, "The attention head, from 0.")
     step: int | None = option(None, "Step from 0. Default: the middle.")
-    pass_: int = option(
-        0, "The pass of the model, from 0, if a step has several.", names=["--pass"]
-    )
     branch: BranchName = option(
         "conditional", "negative: a word of the negative prompt."
     )

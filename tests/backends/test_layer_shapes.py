@@ -29,8 +29,9 @@ def test_arguments_that_do_not_fit_are_refused(pipe, given):
 
 
 def test_an_unknown_layer_is_an_error_that_lists_the_layers():
-    layers = layer_shapes(random_pipeline())
-    assert len(pick(layers, "up")) == 4
-    assert [layer.name for layer in pick(layers, layers[2].name)] == [layers[2].name]
+    parts = {layer.name: layer.part for layer in layer_shapes(random_pipeline())}
+    assert len(pick(parts, "up")) == 4
+    name = [*parts][2]
+    assert pick(parts, name) == [name]
     with pytest.raises(SelectionError):
-        pick(layers, "UP")
+        pick(parts, "UP")

@@ -19,7 +19,7 @@ def test_an_explanation_is_saved_in_the_runs_folder(model, saved):
 
 
 def test_options_are_passed_on_and_json_is_the_summary(model, saved, desk, opened):
-    asked = ("--layer", "mid", "--head", 1, "--step", -1, "--pass", 0, "-o", "why", "--open")
+    asked = ("--layer", "mid", "--head", 1, "--step", -1, "-o", "why", "--open")
     about = run_json("explain", saved, "-w", "#2", "--at", "0,127", *asked)
     assert about["folder"] == "why" and about["word"] == "house" and about["warnings"] == []
     assert (about["short"], about["head"], about["step"]) == ("mid 0", 1, 2)
@@ -31,7 +31,7 @@ def test_options_are_passed_on_and_json_is_the_summary(model, saved, desk, opene
     "asked",
     [
         ("-w", "cat", "--at", "1,2"),
-        ("-w", "house", "--at", "1,2", "--pass", 1, "-o", "saved/x"),
+        ("-w", "house", "--at", "1,2", "--head", 9, "-o", "saved/x"),
     ],
 )
 def test_a_request_that_fits_no_run_writes_nothing(model, saved, asked):

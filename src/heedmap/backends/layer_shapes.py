@@ -1,7 +1,7 @@
 """The shapes in all layers that attend to the text, without a run."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,16 +190,17 @@ def _text_width(layer: Any) -> int:
     return getattr(layer, "added_kv_proj_dim", None) or width
 
 
-def pick(layers: Sequence[LayerShapes], wanted: str) -> list[LayerShapes]:
+def pick(parts: Mapping[str, str], wanted: str) -> list[str]:
     """Return the layers of a group such as "up" or "single", a name, or a pattern with `*`.
+
+    `parts` has by path the part that each layer is in (`Layer.part`).
 
     Raises:
         SelectionError: if there are none; it lists the layers there are.
     """
-    matching = [one for one in layers if name_fits(one.name, wanted, one.part)]
-    if not matching:
-        names = layers_there({layer.name: layer.part for layer in layers}, wanted)
+    names = [name for name, part in parts.items() if name_fits(name, wanted, part)]
+    if not names:
         raise SelectionError(
-            f"no layer matches {quoted(wanted)}: available are {names}"
+            f"no layer matches {quoted(wanted)}: available are {layers_there(parts, wanted)}"
         )
-    return matching
+    return names

@@ -141,16 +141,16 @@ def rank(
             "cannot be told from one outside: name another word, or use another seed"
         )
     pipe, call = _call_of(pipe, saved, arguments)
-    shapes = pick(layer_shapes(pipe), layers)
-    names = short_names({shape.name: shape.part for shape in shapes})
+    shapes = {shape.name: shape for shape in layer_shapes(pipe)}
+    parts = {name: shape.part for name, shape in shapes.items()}
+    names = short_names(parts)
     places: list[tuple[str, int | None, str]] = []
     calls = [call]
-    for shape in shapes:
-        for head in range(shape.heads) if heads else [None]:
-            removal = Reweight(word.strip(), 0.0, layers=shape.name, heads=head)
+    for layer in pick(parts, layers):
+        for head in range(shapes[layer].heads) if heads else [None]:
+            removal = Reweight(word.strip(), 0.0, layers=layer, heads=head)
             calls.append(replace(call, edits=(*call.edits, removal)))
-            name = names[shape.name] + f" head {head}" * heads
-            places.append((shape.name, head, name))
+            places.append((layer, head, names[layer] + f" head {head}" * heads))
     runs = _variants(pipe, saved, call, calls, progress)
     again = next(runs)
     removals: list[Removal] = []

@@ -8,11 +8,11 @@ from typing import Any, get_args
 import numpy as np
 
 from heedmap.backends.base import Pipeline, heads_of, left_early
+from heedmap.backends.layer_shapes import pick
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
 from heedmap.checks import check_int, check_one_of, check_text
-from heedmap.errors import RunError, SelectionError, quoted, warn
-from heedmap.maps.recordings import layers_there, name_fits
+from heedmap.errors import RunError, quoted, warn
 from heedmap.options import Axis, BranchName, ExplainOptions
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress
@@ -37,7 +37,6 @@ def explain(
     head: int | None = None,
     step: int | None = None,
     branch: BranchName = ExplainOptions.branch,
-    pass_: int = ExplainOptions.pass_,
     progress: Progress | None = None,
     **arguments: Any,
 ) -> Explanation:
@@ -61,10 +60,10 @@ def explain(
             at this pixel is largest, counting only probabilities up to 0.5
             (`heedmap.recording.probing.selection_score`).
         head: from 0; negative numbers count from the end. Default: all.
-        step: from 0; negative numbers count from the end. Default: the middle step.
+        step: from 0; negative numbers count from the end. Default: the middle step. Of a step in
+            which the scheduler calls the model several times, the first pass is explained, and the
+            saved maps are a mean.
         branch: "negative" for a word of the negative prompt.
-        pass_: the model's pass within the step, if the scheduler calls the model several times;
-            negative numbers count from the end. The saved maps of such a step are a mean.
         progress: called after every step with the number of steps done and of all steps.
         arguments: those that a file cannot hold, as in `repeat`.
 
@@ -72,11 +71,11 @@ def explain(
         The inputs of the layer at the pixel's position, and all results up to its output.
 
     Raises:
-        ArgumentError: if the pixel is outside the image, the branch or pass does not exist, or
-            one of `arguments` is missing.
+        ArgumentError: if the pixel is outside the image, there is no such branch, or one of
+            `arguments` is missing.
         ModelError: if the model named in the settings cannot be loaded.
         RunError: if the run cannot be generated again.
-        SelectionError: if the run has no such layer, head, step or pass.
+        SelectionError: if the run has no such layer, head or step.
         TraceError: if the word is of the negative prompt, and the run has none.
         WordError: if the prompt has no such word, or the model did not read it.
     """
@@ -106,11 +105,7 @@ def explain(
     layers = family.text_layers()
     wanted = "*" if layer is None else check_text("layer", layer, "up 1.0")
     parts = dict.fromkeys(layers, "") | family.groups([*layers])
-    names = [name for name, part in parts.items() if name_fits(name, wanted, part)]
-    if not names:
-        raise SelectionError(
-            f"no layer matches {quoted(wanted)}: available are {layers_there(parts, wanted)}"
-        )
+    names = pick(parts, wanted)
     if head is not None:
         head = check_index("head", head, max(heads_of(layers[name]) for name in names))
     free: dict[Axis, bool] = {
@@ -125,7 +120,6 @@ def explain(
         image=call.place[0],
         branch=branch,
         step=number,
-        pass_=pass_,
         layers=names,
         head=head,
         joint=family.is_joint,

@@ -68,7 +68,6 @@ class Probe:
         at: (x, y), a pixel of the image, from the upper left, from 0.
         size: (width, height) of the image.
         image: the number of the image in its batch.
-        pass_: the model's pass within the step; negative numbers count from the end.
         layers: the dotted paths of the layers to choose from.
         head: from 0; None to choose from all.
         joint: whether text and image share one softmax.
@@ -82,7 +81,6 @@ class Probe:
     image: int
     branch: BranchName
     step: int
-    pass_: int
     layers: Collection[str]
     head: int | None
     joint: bool = False
@@ -112,9 +110,8 @@ class Probe:
         name = event.layer
         if name not in self.layers or call.moment.step != self.step:
             return
-        passes = steps.count(self.step)
-        number = check_index("pass_", self.pass_, passes)
-        if call.done != steps.index(self.step) + number:
+        # Of several passes of a step, the first is explained.
+        if call.done != steps.index(self.step):
             return
         grid = call.grids[name]
         first = recorder.rows.get(self.branch)
@@ -138,7 +135,7 @@ class Probe:
                 place=place,
                 probabilities=_array(after),
                 timestep=call.schedule.timesteps[call.done],
-                passes=(number, passes),
+                passes=(0, steps.count(self.step)),
                 table=recorder.records[self.branch].tables[self.image],
             )
             is_edited = not torch.equal(before[:, position], after)

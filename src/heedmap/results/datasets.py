@@ -104,10 +104,13 @@ def dataset(
             about = {"id": number, "run": run_name, "prompt": segments.prompt}
             images.append(coco["images"][0] | about)
             for annotation in coco["annotations"]:
-                category = numbers[annotation["category_id"]]
-                ids = {"id": len(annotations) + 1, "image_id": number}
-                if category:
-                    annotations.append(annotation | ids | {"category_id": category})
+                ids: dict[str, int] = {
+                    "id": len(annotations) + 1,
+                    "image_id": number,
+                    "category_id": numbers[annotation["category_id"]],
+                }
+                if ids["category_id"]:
+                    annotations.append(annotation | ids)
         if is_voc:
             put_file(partial / "classes.txt", "\n".join([*labels, ""]).encode())
             put_file(partial / _LIST, "\n".join([*stems, ""]).encode())

@@ -9,11 +9,11 @@ from PIL import Image, ImageChops
 
 from heedmap.errors import quoted
 from heedmap.figures import overlays, plots
-from heedmap.figures.overlays import centred, enlarge, to_rgb
+from heedmap.figures.overlays import enlarge, to_rgb
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
 from heedmap.io.schemas import EditReport, ResultFile, returned
-from heedmap.maps.heatmaps import scale_name
+from heedmap.maps.heatmaps import colour_ranges, scale_name
 from heedmap.page import pages
 from heedmap.results import Result, json_part, within
 from heedmap.results.runs import Run
@@ -70,10 +70,10 @@ class EditResult(Result):
         words = self.report.words
         heats = [(self.source.maps.at(number), "before") for number in words.source]
         heats += [(self.edited.maps.at(number), "after") for number in words.edited]
-        low = min([0.0, *(float(heat.values.min()) for heat, _ in heats)])
-        top = max((float(heat.values.max()) for heat, _ in heats), default=1.0)
-        if low < 0:  # negative weights
-            low, top = centred(low, top)
+        ends: Any = 0.0, 1.0
+        if heats:
+            of_words = [heat for heat, _ in heats]
+            _, ends = colour_ranges([of_words], "shared", shared=True)
         source = self.source.settings.prompt
         edited = self.edited.settings.prompt
         change = f"up to {self._change().max():.0%} of full range"
@@ -88,12 +88,12 @@ class EditResult(Result):
             images.insert(0, ("your image", image, returned(back.psnr_db)))
         panels = [Panel(name, enlarge(one), note) for name, one, note in images]
         for heat, side in heats:
-            panels.append(Panel(f"{heat.label} ({side})", heat.render(low, top)))
+            panels.append(Panel(f"{heat.label} ({side})", heat.render(*ends)))
         if self.blend_image is not None:
             panels.append(Panel("region that may change", enlarge(self.blend_image)))
         share = self.source.maps.recording.share_of
         name = scale_name("shared by both prompts' words", share)
-        bars = [ScaleBar(name, (low, top))]
+        bars = [ScaleBar(name, ends)]
         return plots.draw_panels(
             panels,
             title=f"{source} → {edited}",

@@ -33,7 +33,7 @@ class ExplanationReport(Note, frozen=True):
         layer: the layer's dotted path, its number of heads and its grid (h, w).
         short: its name in figures.
         place: (row, column) of the position of the grid that holds the pixel.
-        passes: the model's pass within the step, from 0, and the number of passes.
+        passes: the model's pass within the step, 0, and the number of passes.
         automatic_axes: the axes that the user left open: the middle step, and the layer and head
             with the highest `selection_score` there.
         maps_difference: the largest difference from the saved maps; None if these lack the layer or
