@@ -27,16 +27,6 @@ _INSIDE = (
 )
 
 
-def parse_confine(text: str) -> "hm.Confine":
-    """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
-    return hm.Confine(*parse_box(text))
-
-
-def parse_inside(text: str) -> "hm.Inside":
-    """Read `WORD=LEFT,TOP,RIGHT,BOTTOM`, in pixels."""
-    return hm.Inside(*parse_box(text))
-
-
 @command(GenerateOptions, model=EMBEDDED, out=OUTPUTS)
 def generate(
     task: Task,
@@ -47,13 +37,13 @@ def generate(
         int, typer.Option(min=1, help="Number of seeds, from --seed up.")
     ] = 1,
     confine: Annotated[
-        list[Any] | None, parsed(parse_confine, "WORD=L,T,R,B", _CONFINE)
+        list[Any] | None, parsed(parse_box, "WORD=L,T,R,B", _CONFINE)
     ] = None,
     excite: Annotated[
         list[str] | None, typer.Option(metavar="WORD", help=_EXCITE)
     ] = None,
     inside: Annotated[
-        list[Any] | None, parsed(parse_inside, "WORD=L,T,R,B", _INSIDE)
+        list[Any] | None, parsed(parse_box, "WORD=L,T,R,B", _INSIDE)
     ] = None,
     **options: Any,
 ) -> None:
@@ -63,7 +53,9 @@ def generate(
     """
     from heedmap.results.grids import result_name
 
-    guide: list[Any] = [*map(hm.Excite, excite or ()), *(inside or ())]
+    edits = [hm.Confine(word, box) for word, box in confine or ()]
+    guide: list[Any] = [*map(hm.Excite, excite or ())]
+    guide += [hm.Inside(word, box) for word, box in inside or ()]
     place = task.place(several=count > 1)
     runs: dict[Path, hm.Run] = {}
     pipe = task.load()
@@ -72,7 +64,7 @@ def generate(
             pipe,
             prompt,
             seed=seed,
-            edits=confine or (),
+            edits=edits,
             guide=guide,
             **options,
         )

@@ -1,6 +1,6 @@
 """Saving: a result is written to a temporary folder beside its place, which is then renamed.
 
-The target of a process that is killed is missing or whole. A temporary folder
+The target of a process that is killed is missing or whole. A temporary folder or file
 `.<name>.tmp-<random>` may remain; it blocks no other save and can be deleted.
 
     with whole_folder("outputs/x") as partial:
@@ -103,7 +103,7 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
         WriteError: if the system refuses to write.
     """
     target = check_new(folder)
-    partial = target.with_name(f".{target.name[:_NAME]}.tmp-{secrets.token_hex(4)}")
+    partial = _partial(target)
     try:
         with _write_errors(folder):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -123,11 +123,13 @@ def whole_folder(folder: str | Path) -> Iterator[Path]:
 
 
 def put_file(path: str | Path, data: bytes) -> Path:
-    """Write a file, in the place of an older one, and return its path."""
+    """Write a file, whole or not at all, in the place of an older one, and return its path."""
     target = path_of(path)
     with _write_errors(path):
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        partial = _partial(target)
+        partial.write_bytes(data)
+        partial.replace(target)
     return target
 
 
@@ -183,6 +185,11 @@ def slug(text: str, length: int) -> str:
     name = re.sub(r"[^\w]+", "-", text).strip("-_").lower()
     short = name[:length].encode("utf-8", "ignore")[:_SLUG].decode("utf-8", "ignore")
     return short.strip("-_") or "word"
+
+
+def _partial(target: Path) -> Path:
+    """Return the temporary path of a file or folder, which is not complete."""
+    return target.with_name(f".{target.name[:_NAME]}.tmp-{secrets.token_hex(4)}")
 
 
 def _not_empty(folder: str | Path) -> TakenError:

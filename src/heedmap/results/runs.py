@@ -164,10 +164,6 @@ class Run(Result):
                 )
         return figure, images
 
-    def sheet(self, *, scale: Scale = "shared") -> Image.Image:
-        """Return `figure` as an image."""
-        return plots.render(self.figure(scale=scale))
-
     def timeline(
         self,
         word: str | int | Sequence[str | int],

@@ -25,7 +25,7 @@ from rich.progress import track
 from heedmap.backends import loading
 from heedmap.checks import check_int
 from heedmap.errors import ArgumentError, record_warnings
-from heedmap.io.writing import TakenError, save_parts
+from heedmap.io.writing import TakenError, put_file, save_parts
 from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
@@ -183,8 +183,8 @@ class Worker:
             "message": str(error),
             "traceback": traceback.format_exc(),
         }
-        with tables.whole_file(tables.failure_file(self.folder, job)) as partial:
-            partial.write_text(json.dumps(failure) + "\n", encoding="utf-8")
+        data = json.dumps(failure).encode() + b"\n"
+        put_file(tables.failure_file(self.folder, job), data)
 
 
 def _results(pipe: Any, unit: Sequence[Job]) -> Sequence[Run | EditResult]:

@@ -10,17 +10,14 @@ The two tables are made of the other files when no job is left, so any process c
 
 import hashlib
 import json
-import os
-import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from heedmap.errors import RunError
 from heedmap.io.reading import path_of
-from heedmap.io.writing import TakenError, digest_of, save_parts
+from heedmap.io.writing import TakenError, digest_of, put_file, save_parts
 from heedmap.maps.heatmaps import HeatMap
 from heedmap.results.edits import EditResult
 from heedmap.results.runs import Run
@@ -71,15 +68,6 @@ def ended(folder: Path) -> tuple[set[str], set[str]]:
     """Return the ids of the jobs that have a result, and of those that failed."""
     done = {path.name for path in folder.glob("runs/*/[!.]*")}
     return done, {path.stem for path in folder.glob("failed/[!.]*")} - done
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """Let the block write a temporary file, then rename it to `path`, in place of an older one."""
-    partial = path.with_name(f".{path.name}.tmp-{secrets.token_hex(4)}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    yield partial
-    os.replace(partial, path)
 
 
 def row_of(
@@ -147,7 +135,8 @@ def write_tables(folder: Path, jobs: Sequence[Job]) -> None:
     failures = [failure_file(folder, job) for job in jobs if job.id in failed]
     if rows:
         lines = BytesIO(b"".join(row.read_bytes() for row in rows))
-        with whole_file(folder / TABLE) as partial:
-            parquet.write_table(arrow_json.read_json(lines), partial)
-    with whole_file(folder / "failed.jsonl") as partial:
-        partial.write_bytes(b"".join(failure.read_bytes() for failure in failures))
+        table = BytesIO()
+        parquet.write_table(arrow_json.read_json(lines), table)
+        put_file(folder / TABLE, table.getvalue())
+    failed_lines = b"".join(failure.read_bytes() for failure in failures)
+    put_file(folder / "failed.jsonl", failed_lines)
