@@ -52,7 +52,6 @@ def test_values_become_plain_python():
         (GenerateOptions, {"negative": 3}),
         (GenerateOptions, {"keep": ["word"]}),
         (GenerateOptions, {"tokens": "some"}),
-        (EditOptions, {"kind": "both"}),
         (EditOptions, {"cross_replace": (0.5, 0.2)}),
         (EditOptions, {"renormalize": "yes"}),
         (EditOptions, {"protect": "cat"}),

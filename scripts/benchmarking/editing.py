@@ -58,7 +58,7 @@ def columns(pipe: Any, source: str, target: str) -> torch.Tensor:
     """M (K source, K target) of a swap."""
     tables = prompt_table(pipe, source), prompt_table(pipe, target)
     matrix = torch.zeros(*(len(table.tokens) for table in tables))
-    for w, n, part in replacement(*tables, pair_words(*tables, "replace")):
+    for w, n, part in replacement(*tables, pair_words(*tables)):
         matrix[w, n] = part
     return matrix
 

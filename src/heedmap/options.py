@@ -50,8 +50,6 @@ SHARES: Mapping[Share | None, str] = {
     "reads": "what a word reads, as a share of all its attention",
 }
 """The name of each in figures; None stands for models whose text has a softmax of its own."""
-EditKind = Literal["replace", "refine"]
-"""How the words of an edit correspond: one to one, or with words that are new."""
 EditPurpose = Literal[
     "relation", "addition", "removal", "setting", "swap", "size", "colour"
 ]
@@ -308,12 +306,6 @@ class EditOptions:
         "Divide attention by the sum of its magnitudes after weighting.",
         check_bool,
     )
-    kind: EditKind | None = option(
-        None,
-        "replace: words correspond one to one. refine: words were added or removed. Default: "
-        "decided from the prompts.",
-        partial(check_one_of, known=get_args(EditKind)),
-    )
     only: str | None = option(
         None,
         "Change only the region of these words, as 'cat->dog', and of their phrases ('red cat'). "
@@ -493,7 +485,6 @@ class GenerateKeywords(GuidedKeywords, LocateKeywords, total=False):
 class GridKeywords(GuidedKeywords, total=False):
     """The options of `grid`, which hold for all cells."""
 
-    kind: EditKind | None
     max_self_cells: int
     renormalize: bool
     only: str | None

@@ -4,13 +4,15 @@ import pytest
 
 from cli.calling import error_of, files, run_json
 from heedmap import Ablation
+from heedmap.io.schemas import to_json
 
 
-def test_options_are_passed_on_and_json_is_the_summary(model, saved, desk, opened):
+def test_options_are_passed_on_and_json_has_the_agreement(model, saved, desk, opened):
     about = run_json("ablate", saved, "red house", "-o", "without", "--open")
     found = Ablation.load("without")
     assert about["folder"] == "without"
-    assert {name: about[name] for name in found.summary()} == found.summary()
+    assert about["word"] == "red house" and about["agreement"] == to_json(found.agreement)
+    assert about["verdict"] == {way: found.verdict(way) for way in found.without}
     assert opened == [(desk / "without" / "index.html").as_uri()]
     error_of("ablate", saved, "red", "-o", "without")
 

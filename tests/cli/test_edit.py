@@ -16,7 +16,7 @@ SWAP = ("edit", "a red house", "a red sea", "--seed", 7, "--steps", 2)
 
 def test_an_edit_equals_the_librarys(model, desk):
     windows = ("--cross-replace", "0.2:0.6", "--self-replace", 0.5)
-    printed = run_command(*SWAP, *windows, "--renormalize", "--kind", "replace")
+    printed = run_command(*SWAP, *windows, "--renormalize")
     folder = desk / "outputs" / "a-red-sea-7"
     expected = editing.edit(
         model,
@@ -27,7 +27,6 @@ def test_an_edit_equals_the_librarys(model, desk):
         cross_replace=(0.2, 0.6),
         self_replace=0.5,
         renormalize=True,
-        kind="replace",
     ).save(desk / "mine")
     assert files(folder) == files(expected)
     for name in files(folder):

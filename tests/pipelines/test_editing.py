@@ -97,7 +97,6 @@ BAD = [
     ({"only": "dog->sea"}, UnknownWordError),
     ({"protect": "red"}, ArgumentError),
     ({"threshold": 0.5}, ArgumentError),
-    ({"target": "a big red sea", "kind": "replace"}, ArgumentError),
     ({"cross_replace": (0, 7)}, ArgumentError),
     ({"source": "a (red:2 house"}, ArgumentError),
     ({"source": LONG + "(red:2)", "target": None}, TruncatedWordError),

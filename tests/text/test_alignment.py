@@ -9,9 +9,9 @@ from heedmap.errors import ArgumentError
 from heedmap.text.alignment import pair_words, swap_of
 
 
-def pairs(source: str, target: str, **kwargs) -> str:
+def pairs(source: str, target: str) -> str:
     """The pairs as one line: `red>blue`, `=house`, `+fluffy`, `-old`."""
-    found = pair_words(table(source), table(target), **kwargs)
+    found = pair_words(table(source), table(target))
     signs = []
     for pair in found.pairs:
         a, b = pair
@@ -88,13 +88,6 @@ def test_pairs_without_evidence_are_marked_as_guesses():
     found = pair_words(table("a red house"), table("a purple giraffe playing chess"))
     assert found.guesses == tuple(pair for pair in found.changes if all(pair)) != ()
     assert not pair_words(table("a cat"), table("a big dog on the grass")).guesses
-
-
-def test_the_requested_kind_is_used():
-    assert pairs("a house red", "a red house", kind="replace") == "replace: =a house>red red>house"
-    assert pairs("a cat", "a dog", kind="refine") == "refine: =a cat>dog"
-    with pytest.raises(ArgumentError, match="kind"):
-        pair_words(table("a cat"), table("a big fluffy cat"), "replace")
 
 
 def distance(a, b) -> int:

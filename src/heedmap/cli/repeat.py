@@ -91,8 +91,15 @@ def ablate(
     part = {"layers": layers, "heads": heads, "steps": steps}
     ablation = hm.ablate(task.load(saved), saved, word, **part)
     folder = place.put(ablation.save, slug(ablation.word, 100))
-    lines = [f"{way}: {ablation.verdict(way)}" for way in ablation.agreement]
-    data = {"run": str(run), "folder": str(folder), **ablation.summary()}
+    verdicts = {way: ablation.verdict(way) for way in ablation.agreement}
+    lines = [f"{way}: {verdict}" for way, verdict in verdicts.items()]
+    data = {
+        "run": str(run),
+        "folder": str(folder),
+        "word": ablation.word,
+        "agreement": ablation.agreement,
+        "verdict": verdicts,
+    }
     task.finish(data, [folder], lines)
 
 

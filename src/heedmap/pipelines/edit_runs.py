@@ -124,7 +124,7 @@ class EditSource:
         weights = weights or {}
         parsed = parse_weights(prompt)
         table = prompt_table(self.pipe, parsed.text, self.sampling.arguments)
-        alignment = pair_words(self.table, table, options.kind)
+        alignment = pair_words(self.table, table)
         if alignment.unread:
             raise TruncatedWordError(
                 f"{quoted(alignment.unread[0].text)} is changed, but stands past the {table.room} "

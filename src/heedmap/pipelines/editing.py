@@ -93,8 +93,6 @@ def edit(
         source: the prompt that is edited. Its weights hold for the edit if no target is given.
         target: the edited prompt, or several. Default: the source with its weights.
         seed: the seed of the noise. Default: random, and saved in the settings.
-        kind: "replace" pairs the words one to one, "refine" allows added words. Default: decided by
-            aligning the words (`result.report.why`).
         cross_replace: part of the run that uses the source's cross-attention: its end, 0 to 1, or
             (start, end). Default: by the purpose of the edit (`heedmap.options.DEFAULT_WINDOWS`; in
             a joint softmax `DEFAULT_JOINT_WINDOWS`).
@@ -187,8 +185,7 @@ def grid(
         self_replace: as `cross_replace`, for self-attention.
         weights: one or several weights by word or phrase of the target.
         seeds: one or several. Default: one at random, saved in the settings.
-        kind: as in `edit`; this and the options below hold for all cells.
-        max_self_cells: as in `edit`.
+        max_self_cells: as in `edit`; this and the options below hold for all cells.
         renormalize: as in `edit`.
         only: as in `edit`.
         protect: as in `edit`.

@@ -13,7 +13,7 @@ from heedmap.errors import ArgumentError, quoted
 from heedmap.figures import overlays, plots
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.io import reading
-from heedmap.io.schemas import Note, ResultFile, Text, to_json
+from heedmap.io.schemas import Note, ResultFile, Text
 from heedmap.io.word_edits import SiteEdit
 from heedmap.maps.heatmaps import scale_name
 from heedmap.maps.recordings import is_even, rank_correlation, ranks
@@ -155,17 +155,6 @@ class Ablation(Result):
         shows = next(text for least, text in _VERDICTS.items() if auc >= least)
         heat = shows.format(quoted(self.word))
         return f"Without {name}, the image changes by {amount}; {heat}."
-
-    def summary(self) -> dict[str, Any]:
-        """Return the word, the prompts, and the agreement of heat and cause, as JSON types."""
-        return {
-            "word": self.word,
-            "prompt": self.run.settings.prompt,
-            "shorter_prompt": self.without["prompt"].settings.prompt,
-            "seed": self.run.settings.seed,
-            "agreement": to_json(self.agreement),
-            "verdict": {way: self.verdict(way) for way in WAYS},
-        }
 
     def figure(self) -> "Figure":
         """Draw the image with and without the word; beneath, the heat and the changes.

@@ -4,14 +4,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Literal
 
 from heedmap.checks import check_text
 from heedmap.errors import ArgumentError, join_words, quoted
-from heedmap.options import EditKind
 from heedmap.text.prompts import CONNECTIVES, fold, plurals, word_keys
 from heedmap.text.sequences import best_matches, segments
 from heedmap.text.words import TokenTable, Word
 
+EditKind = Literal["replace", "refine"]
+"""How the words of an edit correspond: one to one, or with words that are new."""
 _Pair = tuple[Word | None, Word | None]
 
 
@@ -25,8 +27,7 @@ class WordAlignment:
             None on the right: it was dropped.
         changes: those of the pairs that are not the same word, apart from case, Unicode form and
             punctuation.
-        kind: "replace" if every word has its partner, "refine" if words were added or dropped; or
-            the kind that was asked for.
+        kind: "replace" if every word has its partner, "refine" if words were added or dropped.
         why: a clause about the change and its consequence for the attention.
         guesses: the pairs of different words for which other words could have been chosen.
     """
@@ -69,12 +70,8 @@ _MEDIUM = re.compile(
 )
 
 
-def pair_words(
-    source: TokenTable,
-    target: TokenTable,
-    kind: EditKind | None = None,
-) -> WordAlignment:
-    """Align the words of two prompts, and choose between Replace and Refine if `kind` is None.
+def pair_words(source: TokenTable, target: TokenTable) -> WordAlignment:
+    """Align the words of two prompts, and choose between Replace and Refine.
 
     Words are compared without regard to case, Unicode form and punctuation. The alignment has the
     fewest changes (Levenshtein: a swap, an addition and a drop cost one each), and then keeps the
@@ -83,27 +80,16 @@ def pair_words(
     from the last words backwards: "a cat" -> "a big dog on the grass" makes a dog of the cat and
     adds the other words. A comma, a preposition, "and" or a participle begins a phrase.
 
-    "replace" pairs the words in order, and is chosen if every word has its partner; with "refine"
-    tokens without a partner keep their own attention. ArgumentError if "replace" is asked of
-    different numbers of words, or the prompts are too long to be aligned.
+    "replace" is chosen if every word has its partner; with "refine" tokens without a partner keep
+    their own attention. ArgumentError if the prompts are too long to be aligned.
     """
-    guesses: list[tuple[Word, Word]] = []
-    if kind != "replace":
-        pairs, guesses = _paired(source, target)
-    elif len(source.words) == len(target.words):
-        pairs = list(zip(source.words, target.words, strict=True))
-    else:
-        raise ArgumentError(
-            f"kind='replace' needs as many words in both prompts ({len(source.words)} and "
-            f"{len(target.words)} here): use 'refine'"
-        )
+    pairs, guesses = _paired(source, target)
     changes = [(a, b) for a, b in pairs if _key(a) != _key(b)]
     # New punctuation keeps its own attention.
     source_ids = [token.id for token in source.tokens]
     punctuation = not changes and source_ids != [token.id for token in target.tokens]
-    if kind is None:
-        is_partial = punctuation or any(None in pair for pair in pairs)
-        kind = "refine" if is_partial else "replace"
+    is_partial = punctuation or any(None in pair for pair in pairs)
+    kind = "refine" if is_partial else "replace"
     why = _why(changes, kind)
     return WordAlignment(tuple(pairs), tuple(changes), kind, why, tuple(guesses))
 
