@@ -85,7 +85,7 @@ def test_values_out_of_range_are_refused(kind: type, given: dict):
         (parsing.parse_window, "0.8", (0, 0.8)),
         (parsing.parse_windows, "0,0.2, 0.1:0.9", [(0, 0), (0, 0.2), (0.1, 0.9)]),
         (parsing.parse_box, "a=b=0, 0,64,128.5", ("a=b", (0, 0, 64, 128.5))),
-        (parsing.parse_word_weights, "red=-2:3:6", ("red", [-2, -1, 0, 1, 2, 3])),
+        (parsing.parse_word_weights, "red=-2,3", ("red", [-2, 3])),
         (parsing.parse_word_weights, "a=b=0,0.5", ("a=b", [0, 0.5])),
         (parsing.parse_word_weights, " red house = 1.5 ", ("red house", [1.5])),
         (parsing.parse_argument, "eta=0.5", ("eta", 0.5)),
@@ -128,7 +128,7 @@ def test_ranges_are_read_as_slices(text: str, taken: list[int]):
         (parsing.parse_range, ["", ":", "1:2:3", "1.5"]),
         (parsing.parse_windows, ["0,2", "0.9:0.1"]),
         (parsing.parse_box, ["cat", "cat=1,2,3", "cat=0,0,nan,3"]),
-        (parsing.parse_word_weights, ["red", "red=1:2", "red=1:2:100000", "red=nan"]),
+        (parsing.parse_word_weights, ["red", "red=1:2", "red=nan"]),
         (parsing.parse_argument, ["eta", "=1", "true-cfg=1"]),
     ],
 )

@@ -131,16 +131,9 @@ def parse_box(text: str) -> tuple[str, tuple[float, ...]]:
 
 
 def parse_word_weights(text: str) -> tuple[str, list[float]]:
-    """Read `WORD=WEIGHTS`: `A:B:N` (N from A to B, evenly), or numbers with commas between."""
-    word, weights = _assigned(text, "a word and its weights", "red=-2:3:6")
-    expected = "A:B:N, such as -2:3:6 for six from -2 to 3, or a list such as 0,1,3"
-    if ":" not in weights:
-        return word, [*_numbers(weights, float, expected)]
-    start, end, count = _numbers(weights, float, expected, count=3, separator=":")
-    if count not in range(2, 1001):
-        raise ArgumentError(f"{weights!r}: expected {expected}")
-    step = (end - start) / (count - 1)
-    return word, [round(start + step * k, 6) for k in range(int(count))]
+    """Read `WORD=WEIGHTS`: numbers with commas between."""
+    word, weights = _assigned(text, "a word and its weights", "red=0,1,3")
+    return word, [*_numbers(weights, float, "numbers, such as 0,1,3")]
 
 
 def parse_value(text: str) -> Any:

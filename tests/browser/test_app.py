@@ -170,7 +170,7 @@ def test_an_image_of_ones_own_is_edited(page: Any, out: Path, run: Run):
 
 def test_a_grid_is_made(page: Any, out: Path):
     form = open_tab(page, "Grid")
-    fields = {"Word_weights": "red=0:2:3", "Seeds": "7", "Steps": 1}
+    fields = {"Word_weights": "red=0,1,2", "Seeds": "7", "Steps": 1}
     folder = submit(form, "Generate", out, Prompt="a red house", **fields)
     assert len(Grid.load(folder).cells) == 3
 

@@ -69,7 +69,7 @@ GRID = ("grid", "a red house", "--steps", 1)
 
 def test_a_grid_equals_the_librarys(model, desk):
     windows = ("--cross-replace", "0,0.5")
-    printed = run_command(*GRID, "--weights", "red=0:2:2", *windows, "--seeds", "7,8")
+    printed = run_command(*GRID, "--weights", "red=0,2", *windows, "--seeds", "7,8")
     folder = desk / "outputs" / "grid-a-red-house-7"
     assert printed.splitlines()[0] == "outputs/grid-a-red-house-7"
     expected = editing.grid(

@@ -89,7 +89,7 @@ HELP = {
     "seeds": "As 7, 8. Default: one at random.",
     "places": "What they read of the image. One on each line: 40,72, or a box.",
     "edits": "One on each line, as cat=LEFT,TOP,RIGHT,BOTTOM.",
-    "weights": "One word on each line, as red=-2:3:6 or red=0,1,3.",
+    "weights": "One word on each line, as red=0,1,3.",
     "at": "As 40,72.",
 }
 """The text beneath the label of a field; of an option that of the command line."""

@@ -20,7 +20,7 @@ from heedmap.errors import plural
 from heedmap.options import EditOptions, GenerateOptions
 from heedmap.parsing import by_word, parse_integers, parse_windows, parse_word_weights
 
-_WEIGHTS = "N weights of a word from A to B, or a list, as red=0,1,3. May be repeated."
+_WEIGHTS = "One or more weights of a word, as red=0,1,3. May be repeated."
 _SEEDS = "Random seeds, with commas between. Default: one at random (printed)."
 _WINDOWS = "One or more windows, as in `heedmap edit`, with commas between: 0,0.5,1."
 _Windows = Annotated[Any, parsed(parse_windows, "A:B,…", _WINDOWS)]
@@ -78,7 +78,7 @@ def grid(
     target: Targets = None,
     *,
     weights: Annotated[
-        list[Any] | None, parsed(parse_word_weights, "WORD=A:B:N", _WEIGHTS)
+        list[Any] | None, parsed(parse_word_weights, "WORD=X,…", _WEIGHTS)
     ] = None,
     seeds: Annotated[Any, parsed(parse_integers, "N,…", _SEEDS)] = None,
     cross_replace: _Windows = None,
