@@ -209,7 +209,7 @@ def random_explanation(
     )
     name = "up_blocks.1.attentions.0.transformer_blocks.0.attn2"
     report = ExplanationReport(
-        word=word, tokens=(3,), prompt=prompt, branch="conditional", at=(40, 72), size=(128, 96),
+        word=word, tokens=(3,), prompt=prompt, at=(40, 72), size=(128, 96),
         layer=Layer(name, 3, (6, 8)), short="up 1.0", place=(4, 2), head=1, step=2, steps=5,
         passes=(0, 1), timestep=749.0, automatic_axes=("layer", "step", "head"),
         maps_difference=1e-7, settings_diff=(), seed=7, model="heedmap-tiny", dtype="float32",

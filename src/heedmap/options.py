@@ -379,9 +379,6 @@ class ExplainOptions:
     )
     head: int | None = option(None, "The attention head, from 0.")
     step: int | None = option(None, "Step from 0. Default: the middle.")
-    branch: BranchName = option(
-        "conditional", "negative: a word of the negative prompt."
-    )
 
 
 # --- the names of the options, for type checkers ----------------------------------------------

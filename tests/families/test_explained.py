@@ -130,16 +130,6 @@ def test_the_default_layer_and_head_have_the_most_attention_below_a_half(load):
     assert found.report.automatic_axes == ("layer", "head")
 
 
-def test_the_negative_branch_is_explained(load):
-    pipe = load("sd1")
-    saved = hm.generate(pipe, PROMPT, negative="a tree", branches=models.GUIDED, **CALL)
-    name = middle_layer(pipe)
-    with runs_of(pipe, name) as runs:
-        found = hm.explain(pipe, saved, "tree", AT, layer=name, step=1, branch="negative")
-    assert found.report.prompt == "a tree" and found.report.branch == "negative"
-    assert_explained(found, runs[1], 0, saved.negative_maps)
-
-
 def test_one_image_of_a_batch_is_explained(load):
     pipe = load("sd1")
     call = {name: value for name, value in CALL.items() if name != "seed"}

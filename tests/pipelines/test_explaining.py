@@ -112,7 +112,6 @@ def test_a_masked_model_with_an_edit_is_explained(tmp_path):
         ({"word": "cat"}, UnknownWordError),
         ({"at": (500, 0)}, ArgumentError),
         ({"step": 2}, SelectionError),
-        ({"branch": "negative"}, UnknownWordError),
     ],
 )
 def test_arguments_that_fit_no_run_are_refused(random_model, run, asked, kind):

@@ -3,17 +3,16 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from heedmap.backends.base import Pipeline, heads_of, left_early
 from heedmap.backends.layer_shapes import pick
-from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
-from heedmap.checks import check_int, check_one_of, check_text
+from heedmap.checks import check_int, check_text
 from heedmap.errors import RunError, quoted, warn
-from heedmap.options import Axis, BranchName, ExplainOptions
+from heedmap.options import Axis
 from heedmap.pipelines import repeating
 from heedmap.pipelines.generation import Progress
 from heedmap.pipelines.repeating import Drawing
@@ -36,7 +35,6 @@ def explain(
     layer: str | None = None,
     head: int | None = None,
     step: int | None = None,
-    branch: BranchName = ExplainOptions.branch,
     progress: Progress | None = None,
     **arguments: Any,
 ) -> Explanation:
@@ -63,7 +61,6 @@ def explain(
         step: from 0; negative numbers count from the end. Default: the middle step. Of a step in
             which the scheduler calls the model several times, the first pass is explained, and the
             saved maps are a mean.
-        branch: "negative" for a word of the negative prompt.
         progress: called after every step with the number of steps done and of all steps.
         arguments: those that a file cannot hold, as in `repeat`.
 
@@ -71,15 +68,12 @@ def explain(
         The inputs of the layer at the pixel's position, and all results up to its output.
 
     Raises:
-        ArgumentError: if the pixel is outside the image, there is no such branch, or one of
-            `arguments` is missing.
+        ArgumentError: if the pixel is outside the image, or one of `arguments` is missing.
         ModelError: if the model named in the settings cannot be loaded.
         RunError: if the run cannot be generated again.
         SelectionError: if the run has no such layer, head or step.
-        TraceError: if the word is of the negative prompt, and the run has none.
         WordError: if the prompt has no such word, or the model did not read it.
     """
-    check_one_of("branch", branch, get_args(BranchName))
     saved = load_result(run)
     saved = saved.edited if isinstance(saved, EditResult) else saved
     width, height = saved.image.size
@@ -91,10 +85,6 @@ def explain(
     pipe = repeating.load_for(saved) if pipe is None else pipe
     call = repeating.saved_call(saved.settings, pipe, arguments)
     table = saved.maps.tokens
-    if branch == "negative":
-        table = prompt_table(
-            pipe, saved.settings.negative or "", call.options.arguments
-        )
     if isinstance(word, str):
         tokens = table.find(word)
         word = word.strip()
@@ -118,7 +108,6 @@ def explain(
         at=(x, y),
         size=(width, height),
         image=call.place[0],
-        branch=branch,
         step=number,
         layers=names,
         head=head,
@@ -139,7 +128,7 @@ def explain(
             "saved one, or did not run the layer: choose another step, or use the model and the "
             "versions that its settings name"
         )
-    difference = _difference(saved, branch, number, site)
+    difference = _difference(saved, number, site)
     if difference is not None and difference > MAX_DIFFERENCE:
         warn(
             "the run was not reproduced exactly, so the explanation is that of a new one, whose "
@@ -154,7 +143,7 @@ def explain(
         automatic_axes=tuple(axis for axis in free if free[axis]),
         maps_difference=difference,
         settings_diff=tuple(changed),
-        **_values(probe, "tokens", "branch", "at", "size", "step"),
+        **_values(probe, "tokens", "at", "size", "step"),
         **_values(site, "layer", "place", "head", "passes", "timestep"),
         **_values(saved.settings, "seed", "model", "dtype"),
     )
@@ -170,16 +159,14 @@ def _values(owner: object, *names: str) -> dict[str, Any]:
 
 def _difference(
     saved: Run,
-    branch: BranchName,
     step: int,
     site: ProbeSite,
 ) -> float | None:
     """Return the largest difference from the saved maps; None if these lack the layer or step."""
-    maps = saved.maps if branch == "conditional" else saved.negative_maps
     # The maps of a step with several passes are their mean.
-    if maps is None or site.passes[1] > 1:
+    if site.passes[1] > 1:
         return None
-    recording = maps.recording
+    recording = saved.maps.recording
     if not {"layer", "step"} <= recording.keep:
         return None
     layer = site.layer

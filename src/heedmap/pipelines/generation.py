@@ -36,7 +36,7 @@ from heedmap.io.schemas import Settings
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.rules import Rule
-from heedmap.options import BranchName, GenerateKeywords, GenerateOptions
+from heedmap.options import GenerateKeywords, GenerateOptions
 from heedmap.pipelines import settings
 from heedmap.pipelines.arguments import (
     argument_note,
@@ -244,11 +244,8 @@ def generate_batch(
         steering = _weights_of(pipe, parsed, options)
     guide = with_defaults(pipe, guide)
     engine = latent_guide(pipe, texts, options, guide)
-    branches: set[BranchName] = {"conditional", *options.branches}
-    if probe is not None:
-        branches.add(probe.branch)
     spec = RecordingSpec(
-        replace(options, branches=branches),
+        replace(options, branches={"conditional", *options.branches}),
         weights_read=True,
     )
     recorder = StepRecorder() if "step" in spec.keep else None
@@ -281,7 +278,7 @@ def generate_batch(
     doubts = [untaught_warning(unknown)]
     if image is None:
         doubts += map(bracket_warning, parsed)
-    for text in filter(None, [*doubts, *_warnings(pipe, options, branches)]):
+    for text in filter(None, [*doubts, *_warnings(pipe, options)]):
         warn(text)
     call = for_batch(pipe, texts, seeds, effective)
     bar = nullcontext() if progress is None else without_bar(pipe)
@@ -384,11 +381,10 @@ def _weights_of(
 def _warnings(
     pipe: Any,
     options: GenerateOptions,
-    branches: Iterable[BranchName],
 ) -> Iterator[str]:
     """Yield a warning, or an empty text, for each doubtful option."""
     negative = options.negative or ""
-    if negative and "negative" not in branches:  # else the trace warns
+    if negative and "negative" not in options.branches:  # else the trace warns
         yield prompt_table(pipe, negative, options.arguments).unread
     yield unread_weights(negative)
     yield unread_weights(str(options.arguments.get("prompt_2") or ""))

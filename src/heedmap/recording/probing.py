@@ -28,7 +28,6 @@ from heedmap.maps.recordings import Layer
 from heedmap.mathematics.by_hand import LayerInputs
 from heedmap.mathematics.events import AttentionEvent, RowAttention, nth, take
 from heedmap.mathematics.probabilities import log_sums
-from heedmap.options import BranchName
 from heedmap.recording.recorder import Recorder
 from heedmap.text.words import TokenTable
 
@@ -47,7 +46,7 @@ class ProbeSite:
         probabilities: (H, K), P of all heads after the edits. In a joint softmax there is one more
             column, the last: the image's share.
         passes: the pass within the step, from 0, and the number of passes.
-        table: the text that the branch reads.
+        table: the text that the model reads.
     """
 
     layer: Layer
@@ -79,7 +78,6 @@ class Probe:
     at: tuple[int, int]
     size: tuple[int, int]
     image: int
-    branch: BranchName
     step: int
     layers: Collection[str]
     head: int | None
@@ -114,8 +112,8 @@ class Probe:
         if call.done != steps.index(self.step):
             return
         grid = call.grids[name]
-        first = recorder.rows.get(self.branch)
-        if first is None:  # without the branch, or repeated on other latents
+        first = recorder.rows.get("conditional")
+        if first is None:  # repeated on other latents
             return
         number_of_row = first + self.image
         place = self.place(grid)
@@ -136,7 +134,7 @@ class Probe:
                 probabilities=_array(after),
                 timestep=call.schedule.timesteps[call.done],
                 passes=(0, steps.count(self.step)),
-                table=recorder.records[self.branch].tables[self.image],
+                table=recorder.records["conditional"].tables[self.image],
             )
             is_edited = not torch.equal(before[:, position], after)
             self._pending = site, row, number_of_row, is_edited

@@ -18,7 +18,7 @@ from heedmap.io import reading
 from heedmap.io.schemas import FORMAT, Format, Note, encode, to_json
 from heedmap.maps.recordings import Layer
 from heedmap.mathematics.by_hand import Attention, LayerInputs, attention
-from heedmap.options import Axis, BranchName
+from heedmap.options import Axis
 from heedmap.page import pages
 from heedmap.results import Saved
 from heedmap.text.words import Token
@@ -44,7 +44,6 @@ class ExplanationReport(Note, frozen=True):
     word: str
     tokens: tuple[int, ...]
     prompt: str
-    branch: BranchName
     at: tuple[int, int]
     size: tuple[int, int]
     layer: Layer
@@ -85,7 +84,7 @@ class Explanation(Saved):
     computes its numbers again.
 
     Attributes:
-        report: the word, pixel, layer, head, step and branch, and the run.
+        report: the word, pixel, layer, head and step, and the run.
         tokens: the K tokens of the text; the last stands for the image where both share one
             softmax.
         inputs: the inputs of the layer at the position, and its output in the model.

@@ -143,7 +143,6 @@ function position() {
     ["head", `${head} of 0–${heads - 1}`],
     ["step", `${report.step} of 0–${report.steps - 1}; timestep ${Number(report.timestep.toFixed(2))}`],
     ["pass", passes > 1 ? `${pass} of 0–${passes - 1} within the step` : ""],
-    ["branch", report.branch === "negative" ? "the negative prompt" : ""],
     ["difference from the saved map", report.maps_difference === null ? "" : `at most ${report.maps_difference.toExponential(1)}`],
     ["model", `${report.model}, ${report.dtype}, seed ${report.seed}`],
     ["settings that differ from the saved run", report.settings_diff.join(", ")],
