@@ -326,13 +326,20 @@ def _repository(where: Path | str) -> Path | str:
         return config["pretrained_model_name_or_path"]
 
 
+def available_devices() -> list[str]:
+    """Return the kinds of devices of this machine that torch can use, the best first."""
+    import torch
+
+    backends = {"cuda": torch.cuda, "mps": torch.backends.mps, "cpu": torch.cpu}
+    return [name for name, backend in backends.items() if backend.is_available()]
+
+
 def _device_and_dtype(device: str, dtype: str) -> tuple[Any, Any]:
     check_one_of("device", device, DEVICES)
     check_one_of("dtype", dtype, DTYPES)
     import torch
 
-    backends = {"cuda": torch.cuda, "mps": torch.backends.mps, "cpu": torch.cpu}
-    available = [name for name, backend in backends.items() if backend.is_available()]
+    available = available_devices()
     if device == "auto":
         device = available[0]
     if device not in available:

@@ -241,7 +241,7 @@ def generate_batch(
     if probe is not None:
         options = replace(options, places=())
     if steering is None:
-        steering = _weights_of(pipe, parsed, options)
+        steering = steering_of(pipe, parsed, options)
     guide = with_defaults(pipe, guide)
     engine = latent_guide(pipe, texts, options, guide)
     spec = RecordingSpec(
@@ -364,13 +364,16 @@ def _references(
     return tuple(references)
 
 
-def _weights_of(
+def steering_of(
     pipe: Any,
     prompts: Sequence[WeightedPrompt],
     options: GenerateOptions,
 ) -> Steering | None:
+    """Return the edits by the weights in the prompts of a batch; None without weights."""
     rules: dict[int, list[Rule]] = {}
     for number, prompt in enumerate(prompts):
+        if not prompt.spans:
+            continue
         table = prompt_table(pipe, prompt.text, options.arguments)
         weights = token_weights(prompt.spans, table)
         if any(weight != 1 for weight in weights.values()):

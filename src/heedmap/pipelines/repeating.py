@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 
 from heedmap.backends import loading
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.registry import DIFFUSERS_NAMES, check_names
-from heedmap.errors import ArgumentError, join_words
+from heedmap.errors import ArgumentError
 from heedmap.io.guides import SavedLoss
 from heedmap.io.schemas import Settings
 from heedmap.io.word_edits import SavedRule
@@ -255,8 +254,8 @@ def _with_records(saved: Drawing, more: Mapping[str, Any]) -> Run:
     settings = _settings(saved)
     if not isinstance(saved, Run) or settings.edit or settings.input_image:
         raise ArgumentError(
-            f"{join_words([*more], 'and')} can be recorded of a run of hm.generate or hm.locate, "
-            "and this one is of an edit: leave them out"
+            "places, reads and the budget are recorded of runs of hm.generate and hm.locate, and "
+            "this one is of an edit: leave them out"
         )
     return replace(saved, settings=replace(settings, **more))
 
@@ -273,12 +272,7 @@ def load_for(
     "auto" is the device of the run, if this machine has it, and the precision of the run.
     """
     settings = _settings(saved)
-    available = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    if device == "auto" and available.get(settings.device):
+    if device == "auto" and settings.device in loading.available_devices():
         device = cast(Device, settings.device)
     if dtype == "auto" and settings.dtype in loading.DTYPES:
         dtype = cast(Dtype, settings.dtype)

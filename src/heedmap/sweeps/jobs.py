@@ -21,21 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from heedmap.backends import loading
-from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import check_names
 from heedmap.checks import check_int, check_one_of, check_prompt, check_text
 from heedmap.errors import ArgumentError, HeedmapError, quoted
 from heedmap.io import reading
-from heedmap.io.places import check_places
 from heedmap.io.schemas import MAX_WHOLE, to_json
 from heedmap.options import GenerateOptions
 from heedmap.parsing import parse_value
 from heedmap.pipelines.arguments import resolve_options
 from heedmap.pipelines.editing import check_effect, edit, resolve_edits
-from heedmap.pipelines.generation import generate
+from heedmap.pipelines.generation import generate, steering_of
 from heedmap.pipelines.input_images import locate, open_image, resolve_location
-from heedmap.text.concepts import checked_concepts
-from heedmap.text.weights import parse_weights, token_weights
+from heedmap.recording.recorder import RecordingSpec
+from heedmap.text.weights import parse_weights
 
 TASKS: Mapping[str, Callable[..., Any]] = {
     "generate": generate,
@@ -236,9 +234,5 @@ def _check(job: Job, pipe: Any) -> None:
         options, _ = resolve_location(pipe, image, prompt, seed, rest)
     else:
         options = _generate_options(job.model, job.shape)
-    parsed = parse_weights(prompt)
-    checked_concepts(options.concepts)
-    check_places(options.places)
-    if parsed.spans:
-        table = prompt_table(pipe, parsed.text, options.arguments)
-        token_weights(parsed.spans, table)
+    RecordingSpec(options)
+    steering_of(pipe, [parse_weights(prompt)], options)
