@@ -130,6 +130,7 @@ def explain(
     mask, the softmax, what each token contributed, and all heads together; and explain.json, from
     which all of it can be computed again.
     """
+    from heedmap.io.schemas import to_json
     from heedmap.io.writing import slug
     from heedmap.results.edits import load_result
 
@@ -142,8 +143,12 @@ def explain(
     folder = place.put(
         explanation.save, slug(f"{report.word} at {at} {place_name}", 100)
     )
-    summary = explanation.summary()
-    probability = f"P = {summary['probability']:.6g}"
-    lines = [f"{report.word} at pixel {at}, {place_name}: {probability}."]
-    data = {"run": str(run), "folder": str(folder), **summary}
+    probability = explanation.numbers["word_probabilities"][report.head]
+    lines = [f"{report.word} at pixel {at}, {place_name}: P = {probability:.6g}."]
+    data = {
+        "run": str(run),
+        "folder": str(folder),
+        **to_json(report),
+        "probability": probability,
+    }
     task.finish(data, [folder], lines)

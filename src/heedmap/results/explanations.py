@@ -184,18 +184,6 @@ class Explanation(Saved):
         numbers = {name: array.tolist() for name, array in arrays.items()}
         return {**numbers, "difference": self.difference}
 
-    def summary(self) -> dict[str, Any]:
-        """Return the report and the main numbers of the head, as plain JSON types."""
-        numbers = self.numbers
-        head = self.report.head
-        return {
-            **to_json(self.report),
-            "probability": numbers["word_probabilities"][head],
-            "contribution": numbers["word_contributions"][head],
-            "output": numbers["tokens_contributions"][head],
-            "difference": self.difference,
-        }
-
     def __repr__(self) -> str:
         return f"<Explanation of {quoted(self.report.word)} at {self.report.at}>"
 
