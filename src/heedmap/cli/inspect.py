@@ -82,9 +82,7 @@ def inspect(
     )
 
     saved: Any = hm.Run.load(run)
-    parts = {"layers": layers, "steps": steps, "heads": heads}
-    parts = {axis: part for axis, part in parts.items() if part is not None}
-    if budget and parts:
+    if budget and (layers or steps or heads):
         raise ArgumentError(
             "--budget is of all layers, steps and heads: leave --layers, --steps and --heads out"
         )
@@ -99,14 +97,13 @@ def inspect(
         maps = maps.reads
     if refined:
         maps = maps.refined
-    if parts:
-        maps = maps.select(**parts)
+    maps = maps.select(layers, steps, heads)
     share = SHARES[maps.recording.share_of] or "share of attention"
     values = f"{share}, {mean_of(maps)}"
     words = word or [one.number for one in maps.words]
     if over and len(words) != 1:
         raise ArgumentError("--over shows one word: name it with --word")
-    heats = [maps[one] if isinstance(one, str) else maps.at(one) for one in words]
+    heats = [maps[one] for one in words]
     rows = [
         {
             "word": heat.label,
@@ -127,12 +124,12 @@ def inspect(
     if budget:
         data["budget"] = saved.budget.rows()
         data["sinks"] = saved.budget.sink_rows()
-    kinds = (word, parts, refined, concepts, outputs, reads, budget)
-    looks = (over, scale, task.out, kind != "png")
+    part = (word, layers, steps, heads, refined, concepts, outputs, reads, budget)
+    look = (over, scale, task.out, kind != "png")
     files: dict[str, Any] = {}
     folder = run
     page = "index.html"
-    if any((*kinds, *looks)):
+    if any(part + look):
         from heedmap.figures.plots import encode
         from heedmap.io.writing import save_parts, slug
 
