@@ -139,9 +139,7 @@ def test_a_saved_run_is_given_other_places(load, tmp_path):
     np.testing.assert_array_equal(run.places["3,60#2"], run.places[1])
     saved = hm.Run.load(run.save(tmp_path / "run"))
     np.testing.assert_array_equal(saved.places["mask"], run.places["mask"])
-    assert (tmp_path / "run/places.png").exists() and (
-        tmp_path / "run/words/place-1-3-60.png"
-    ).exists()
+    assert (tmp_path / "run/places.png").exists()
     again = hm.repeat(pipe, saved)
     np.testing.assert_array_equal(again.run.places[0], run.places[0])
     again = hm.repeat(pipe, saved, places=[BOX, mask])

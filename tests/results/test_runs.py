@@ -16,6 +16,7 @@ from making import (
 from PIL import Image
 
 from heedmap.errors import RunError
+from heedmap.figures import plots
 from heedmap.io.writing import digest_of
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.pipelines.generation import generate
@@ -82,10 +83,10 @@ def test_concepts_are_saved(tmp_path):
     for name in ("sky", "red house"):
         np.testing.assert_array_equal(back.concepts[name].values, run.concepts[name].values)
         assert back.concepts[name].overlay() == run.concepts[name].overlay()
-    for number, name in enumerate(("sky", "red-house")):
-        with Image.open(folder / "words" / f"concept-{number}-{name}.png") as overlay:
-            expected = run.concepts.at(number).overlay(scale="shared")
-            assert same_pixels(overlay, expected)
+    title = f"{run.settings.prompt} · concepts"
+    expected = plots.render(run.concepts.figure(title=title))
+    with Image.open(folder / "concepts.png") as sheet:
+        assert same_pixels(sheet, expected)
 
 
 def test_the_box_of_a_confined_word_is_drawn_on_the_image_of_the_sheet():

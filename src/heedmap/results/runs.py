@@ -36,7 +36,6 @@ from heedmap.maps.text_attention import TextAttention
 from heedmap.options import Axis
 from heedmap.page import pages
 from heedmap.results import Result, json_part
-from heedmap.text.words import Word
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,11 +84,11 @@ class Run(Result):
     or made from an image), `input.png` (an image of yours that was edited), `index.html` (the
     page), `sheet.png`, `words/<number>-<word>.png`, `maps.safetensors` (and
     `negative.safetensors`, `budget.safetensors`), `steps.png` (the images of the steps, row by row,
-    if they were kept), `run.json`; of concepts `concepts.safetensors`, `concepts.png` and
-    `words/concept-<number>-<concept>.png`; of places the same, as `places` and `place`; and of each
-    reference image `reference-<number>.safetensors`, `reference-<number>.png`,
-    `reference-<number>-sheet.png` and, with places, `reference-<number>-places.safetensors`; of
-    what words read `reads.safetensors` and `reads.png`, `text.safetensors` and `text.png`.
+    if they were kept), `run.json`; of concepts `concepts.safetensors` and `concepts.png`; of places
+    the same, as `places`; and of each reference image `reference-<number>.safetensors`,
+    `reference-<number>.png`, `reference-<number>-sheet.png` and, with places,
+    `reference-<number>-places.safetensors`; of what words read `reads.safetensors` and `reads.png`,
+    `text.safetensors` and `text.png`.
 
     Attributes:
         image: the image, as the pipeline returned it.
@@ -272,22 +271,20 @@ class Run(Result):
             "sheet.png": plots.render(figure),
         }
         for word, image in zip(self.maps.words, images, strict=False):
-            parts[word_file(word)] = image
-        others = {"concept": self.concepts, "place": self.places}
+            parts[f"words/{word.number}-{slug(word.text, 40)}.png"] = image
+        others = {"concepts": self.concepts, "places": self.places}
         if self.text_attention is not None:
-            others["read"] = self.maps.reads
+            others["reads"] = self.maps.reads
             parts["text.png"] = plots.render(self.text_attention.figure())
-        for kind, maps in others.items():
+        for name, maps in others.items():
             if maps is None:
                 continue
-            title = f"{self.settings.prompt} · {kind}s"
-            scale: Scale = "word" if kind == "place" else "shared"
-            figure, images = maps.figure_and_overlays(title=title, scale=scale)
-            if kind == "place":
+            title = f"{self.settings.prompt} · {name}"
+            scale: Scale = "word" if name == "places" else "shared"
+            figure = maps.figure(title=title, scale=scale)
+            if name == "places":
                 self._outline_places(figure)
-            parts[f"{kind}s.png"] = plots.render(figure)
-            for word, image in zip(maps.words, images, strict=False):
-                parts[word_file(word, f"{kind}-")] = image
+            parts[f"{name}.png"] = plots.render(figure)
         for number, reference in enumerate(self.references):
             parts[f"reference-{number}-sheet.png"] = reference.maps.sheet()
         return parts
@@ -374,11 +371,6 @@ def _why_no_run(folder: Path) -> str:
         f"{folder} has no run.json: name the folder of a run, such as 'edited' in that of an edit, "
         "or 'cells/001' in that of a grid"
     )
-
-
-def word_file(word: Word, prefix: str = "") -> str:
-    """Return the name of a word's overlay in a run's folder; concepts and places have a prefix."""
-    return f"words/{prefix}{word.number}-{slug(word.text, 40)}.png"
 
 
 def parameters_text(settings: Settings) -> str:
