@@ -9,8 +9,8 @@ from cli.calling import error_of, files, run_command, run_json
 
 def test_a_data_set_is_the_librarys(saved: Path):
     assert run_command("dataset", "saved").splitlines() == ["saved/dataset/coco"]
-    hm.dataset("saved", "mine", format="voc", classes="noun")
-    options = ("--format", "voc", "--classes", "noun", "--out", "out")
+    hm.dataset("saved", "mine", format="png", words=["red house"], classes="noun")
+    options = ("--format", "png", "--words", "red house", "--classes", "noun", "--out", "out")
     assert run_json("dataset", "saved", *options) == {"folder": "out", "warnings": []}
     for name in files(Path("out")) | files(Path("mine")):
         assert Path("out", name).read_bytes() == Path("mine", name).read_bytes()

@@ -12,7 +12,7 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 import heedmap as hm
-from heedmap.errors import ArgumentError, RunError
+from heedmap.errors import ArgumentError, RunError, UnknownWordError
 from heedmap.results import datasets
 
 PROMPTS = {"a/one": "red house, sea, background", "b": "Sea and a blue  house"}
@@ -55,21 +55,31 @@ def test_coco_numbers_the_classes_of_all_runs_alike(runs: Path, tmp_path: Path):
         assert np.array_equal(labels, labels_of(run))
 
 
-def test_label_images_have_the_numbers_of_classes(runs: Path, tmp_path: Path):
-    folder = hm.dataset(runs, tmp_path / "x", format="voc")
-    images, masks = folder / "JPEGImages", folder / "SegmentationClass"
-    names = (folder / "ImageSets/Segmentation/train.txt").read_text().split()
+@pytest.mark.parametrize("format", ["voc", "png"])
+def test_label_images_have_the_numbers_of_classes(runs: Path, tmp_path: Path, format):
+    folder = hm.dataset(runs, tmp_path / "x", format=format)
+    if format == "voc":
+        images, masks = folder / "JPEGImages", folder / "SegmentationClass"
+        names = (folder / "ImageSets/Segmentation/train.txt").read_text().split()
+    else:
+        images, masks = folder / "images", folder / "masks"
+        names = sorted(path.stem for path in masks.iterdir())
     assert (folder / "classes.txt").read_text().splitlines() == CLASSES
     assert sorted(path.stem for path in images.iterdir()) == names
     for name, run_name in zip(names, PROMPTS, strict=True):
         with Image.open(masks / f"{name}.png") as picture:
-            assert picture.mode == "P"
             assert np.array_equal(np.asarray(picture), labels_of(hm.Run.load(runs / run_name)))
 
 
-def test_nouns_merge_phrases(runs: Path, tmp_path: Path):
-    hm.dataset(runs, tmp_path / "x", format="voc", classes="noun")
+def test_nouns_merge_phrases_and_words_choose_them(runs: Path, tmp_path: Path):
+    hm.dataset(runs, tmp_path / "x", format="png", classes="noun")
     assert (tmp_path / "x" / "classes.txt").read_text() == "background\nhouse\nsea\n"
+    hm.dataset(runs, tmp_path / "y", format="png", words=["House"])
+    assert (tmp_path / "y" / "classes.txt").read_text() == "background\nhouse\n"
+    for path, name in zip(sorted((tmp_path / "y/masks").iterdir()), PROMPTS, strict=True):
+        mask = hm.Run.load(runs / name).maps["house"].mask()
+        with Image.open(path) as picture:
+            assert np.array_equal(np.asarray(picture), mask)
 
 
 def test_what_gives_no_data_set_writes_nothing(runs: Path, tmp_path: Path, monkeypatch):
@@ -80,7 +90,9 @@ def test_what_gives_no_data_set_writes_nothing(runs: Path, tmp_path: Path, monke
             hm.dataset(tmp_path / folder, out)
     with pytest.raises(ArgumentError):
         hm.dataset(runs, out, classes="verb")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(UnknownWordError, match="tree"):
+        hm.dataset(runs, out, words=["house", "tree"])
     monkeypatch.setattr(datasets, "_MOST_CLASSES", 2)
     with pytest.raises(RunError, match="3 classes"):
-        hm.dataset(runs, out, format="voc")
+        hm.dataset(runs, out, format="png")
     assert not out.exists()

@@ -2,15 +2,19 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 import heedmap as hm
-from heedmap.cli.console import Task, command
+from heedmap.cli.console import Task, command, parsed
+from heedmap.parsing import parse_names
 
 _FOLDER = "A folder of saved runs, such as that of a sweep or a grid."
-_FORMAT = "coco: annotations.json. voc: images of classes, with a palette."
+_FORMAT = (
+    "coco: annotations.json. voc: images with a palette. png: grey levels are classes."
+)
+_WORDS = "Words or phrases, which name the classes. Default: all phrases."
 _CLASSES = "Name a class by its phrase, 'red house', or its noun, 'house'."
 
 
@@ -19,7 +23,10 @@ def dataset(
     task: Task,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help=_FOLDER)],
     *,
-    format: Annotated[Literal["coco", "voc"], typer.Option(help=_FORMAT)] = "coco",
+    format: Annotated[
+        Literal["coco", "voc", "png"], typer.Option(help=_FORMAT)
+    ] = "coco",
+    words: Annotated[Any, parsed(parse_names, "WORD,…", _WORDS)] = None,
     classes: Annotated[
         Literal["phrase", "noun"], typer.Option(help=_CLASSES)
     ] = "phrase",
@@ -33,6 +40,7 @@ def dataset(
         hm.dataset,
         folder,
         format=format,
+        words=words,
         classes=classes,
         show_progress=task.bars,
     )

@@ -2,37 +2,44 @@
 
 import json
 import os
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from PIL import Image
 from rich.console import Console
 from rich.progress import track
 
 from heedmap.checks import check_one_of
-from heedmap.errors import RunError, SelectionError
-from heedmap.figures.overlays import to_rgb
+from heedmap.errors import RunError, SelectionError, UnknownWordError, WordError
+from heedmap.figures.overlays import hue_colours, to_rgb
 from heedmap.io.reading import path_of
 from heedmap.io.writing import put_file, slug, whole_folder
+from heedmap.maps.masks import box_of
 from heedmap.results.runs import Run
 from heedmap.text.prompts import word_keys
+from heedmap.text.words import TokenTable
 
 _FOLDERS = {
-    "coco": ["images"],
-    "voc": ["JPEGImages", "SegmentationClass"],
+    "coco": ("images", ""),
+    "voc": ("JPEGImages", "SegmentationClass"),
+    "png": ("images", "masks"),
 }
+"""The folders of images and of label images, by format."""
 _LIST = "ImageSets/Segmentation/train.txt"
 _BACKGROUND = "background"  # also of a phrase of this name
 _MOST_CLASSES = 254  # of 8-bit labels; in VOC, 255 marks pixels to ignore
+_Phrases = dict[str | int, str]  # the classes of words, or of numbers of words
 
 
 def dataset(
     folder: str | Path,
     out: str | Path,
     *,
-    format: Literal["coco", "voc"] = "coco",
+    format: Literal["coco", "voc", "png"] = "coco",
+    words: Sequence[str] | None = None,
     classes: Literal["phrase", "noun"] = "phrase",
     show_progress: bool = False,
 ) -> Path:
@@ -48,95 +55,146 @@ def dataset(
       shows. Its images also have "run", the folder of the run, and "prompt".
     - voc: `JPEGImages/`, `SegmentationClass/` (the numbers of classes, with a palette),
       `ImageSets/Segmentation/train.txt` (the names of all images) and `classes.txt`.
+    - png: `images/`, `masks/` (grey levels are the numbers of classes) and `classes.txt`.
 
     Args:
         folder: of a sweep, a grid or an edit, of folders of runs, or of one run. Runs that are
             saved within another run's folder are left out.
         out: new or empty.
-        format: "coco" or "voc", which has at most 254 classes.
+        format: "coco", "voc" or "png"; the last two have at most 254 classes.
+        words: words or phrases, which name the classes. Runs whose prompts have none of them are
+            left out. Default: all phrases of each prompt.
         classes: "phrase" names a class "red house"; "noun" by the last word of this, "house".
         show_progress: whether to show a bar on stderr.
 
     Raises:
         ArgumentError: if an argument is wrong.
-        RunError: if no run has a phrase, or the runs have too many; if a run cannot be read, or has
-            no refined maps; or if something is at `out` already.
+        RunError: if no run has such a word, or the runs have too many; if a run cannot be read, or
+            has no refined maps; or if something is at `out` already.
+        UnknownWordError: if no prompt has one of the words.
     """
     check_one_of("format", format, _FOLDERS)
     check_one_of("classes", classes, ("phrase", "noun"))
-    is_voc = format == "voc"
     root = path_of(folder)
-    classes_of = _classes_below(root, classes)
-    names = {*chain.from_iterable(classes_of.values())} - {_BACKGROUND}
-    if not names or (is_voc and len(names) > _MOST_CLASSES):
+    chosen = [words] if isinstance(words, str) else words
+    phrases_of = _phrases_below(root, chosen, classes)
+    names: set[str] = set()
+    for phrases in phrases_of.values():
+        names.update(phrases.values())
+    names.discard(_BACKGROUND)
+    if not names or (format != "coco" and len(names) > _MOST_CLASSES):
         raise RunError(
             f"the saved runs in {root} have {len(names)} classes: expected 1 to {_MOST_CLASSES}, "
-            "or more in the format coco; name a folder of saved runs"
+            "or more in the format coco; name a folder of saved runs, and words of their prompts"
         )
+    unknown = set(chosen or ()).difference(*phrases_of.values())
+    if unknown:
+        raise UnknownWordError(f"no prompt in {root} has the words {sorted(unknown)}")
     labels = [_BACKGROUND, *sorted(names)]
     console = Console(stderr=True)
-    bar = track(classes_of.items(), "Runs", console=console, disable=not show_progress)
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
+    bar = track(phrases_of.items(), "Runs", console=console, disable=not show_progress)
+    categories = [{"id": n, "name": name} for n, name in enumerate(labels)]
+    coco: dict[str, list[Any]] = {
+        "images": [],
+        "categories": categories[1:],
+        "annotations": [],
+    }
+    image_folder, label_folder = _FOLDERS[format]
+    suffix = "jpg" if format == "voc" else "png"
     stems: list[str] = []
     with whole_folder(out) as partial:
-        for folder_name in _FOLDERS[format]:
-            (partial / folder_name).mkdir(parents=True)
+        (partial / image_folder).mkdir()
+        (partial / label_folder).mkdir(exist_ok=True)
         for number, (place, phrases) in enumerate(bar, 1):
             run = Run.load(place)
             try:
-                segments = run.maps.segment()
+                segments = run.maps.segment([*phrases])
             except SelectionError as error:
                 raise RunError(f"{place}: {error}") from error
             run_name = place.relative_to(root).as_posix()
             stem = f"{number:06}-{slug(run_name, 100)}"
-            image = to_rgb(run.image)
-            numbers = [0, *(labels.index(name) for name in phrases)]
-            if is_voc:
-                stems.append(stem)
-                image.save(partial / f"JPEGImages/{stem}.jpg", quality=95)
-                shown = np.array(numbers, np.uint8)[segments.labels]
-                label_image = replace(segments, labels=shown).indexed()
-                label_image.save(partial / f"SegmentationClass/{stem}.png")
+            stems.append(stem)
+            file = f"{stem}.{suffix}"
+            to_rgb(run.image).save(partial / image_folder / file, quality=95)
+            numbers = [0, *map(labels.index, phrases.values())]
+            if label_folder:
+                array = np.array(numbers, np.uint8)[segments.labels]
+                label_image = Image.fromarray(array)
+                if format == "voc":
+                    label_image.putpalette([0, 0, 0, *hue_colours().flatten().tolist()])
+                label_image.save(partial / label_folder / f"{stem}.png")
                 continue
-            image.save(partial / f"images/{stem}.png")
-            coco = segments.coco(f"{stem}.png")
-            about = {"id": number, "run": run_name, "prompt": segments.prompt}
-            images.append(coco["images"][0] | about)
-            for annotation in coco["annotations"]:
-                ids: dict[str, int] = {
-                    "id": len(annotations) + 1,
-                    "image_id": number,
-                    "category_id": numbers[annotation["category_id"]],
-                }
-                if ids["category_id"]:
-                    annotations.append(annotation | ids)
-        if is_voc:
-            put_file(partial / "classes.txt", "\n".join([*labels, ""]).encode())
-            put_file(partial / _LIST, "\n".join([*stems, ""]).encode())
-        else:
-            categories = [{"id": n, "name": name} for n, name in enumerate(labels)]
-            content = {
-                "images": images,
-                "categories": categories[1:],
-                "annotations": annotations,
+            image = {
+                "id": number,
+                "file_name": file,
+                "width": run.image.width,
+                "height": run.image.height,
+                "run": run_name,
+                "prompt": segments.prompt,
             }
-            put_file(partial / "annotations.json", json.dumps(content).encode())
+            coco["images"].append(image)
+            for label, category in enumerate(numbers):
+                mask = segments.labels == label
+                if category and mask.any():
+                    annotation = {
+                        "id": len(coco["annotations"]) + 1,
+                        "image_id": number,
+                        "category_id": category,
+                        "segmentation": {"size": [*mask.shape], "counts": _runs(mask)},
+                        "area": int(mask.sum()),
+                        "bbox": box_of(mask),
+                        "iscrowd": 0,
+                    }
+                    coco["annotations"].append(annotation)
+        if format == "coco":
+            put_file(partial / "annotations.json", json.dumps(coco).encode())
+        else:
+            put_file(partial / "classes.txt", "\n".join([*labels, ""]).encode())
+        if format == "voc":
+            put_file(partial / _LIST, "\n".join([*stems, ""]).encode())
     return Path(out)
 
 
-def _classes_below(root: Path, classes: str) -> dict[Path, list[str]]:
-    """Return the classes of the phrases of each run below a folder."""
-    first = -1 if classes == "noun" else 0
-    classes_of: dict[Path, list[str]] = {}
+def _runs(mask: np.ndarray) -> list[int]:
+    """Return the lengths of runs of pixels outside and inside in turn, down the columns.
+
+    COCO does not compress them; `pycocotools.mask.frPyObjects` reads them.
+    """
+    flat = mask.ravel(order="F")
+    changes = np.flatnonzero(np.diff(flat, prepend=False))
+    return np.diff([0, *changes.tolist(), flat.size]).tolist()
+
+
+def _phrases_below(
+    root: Path,
+    words: Sequence[str] | None,
+    classes: str,
+) -> dict[Path, _Phrases]:
+    """Return, for each run below a folder, what to segment, and its classes."""
+    phrases_of: dict[Path, _Phrases] = {}
     for place, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if "run.json" not in files:
-            continue
-        folders.clear()  # what was made of this run
-        table = Run.load(place).maps.tokens
-        if table.phrases:
-            texts = [table.prompt[p[0].start : p[-1].end] for p in table.phrases]
-            names = [" ".join(word_keys(text)[first:]) for text in texts]
-            classes_of[Path(place)] = names
-    return classes_of
+        if "run.json" in files:
+            folders.clear()  # what was made of this run
+            phrases = _phrases(Run.load(place).maps.tokens, words, classes)
+            if phrases:
+                phrases_of[Path(place)] = phrases
+    return phrases_of
+
+
+def _phrases(
+    table: TokenTable,
+    words: Sequence[str] | None,
+    classes: str,
+) -> _Phrases:
+    """Return what to segment of a prompt, and its classes."""
+    texts: _Phrases = {}
+    if words is None:
+        for phrase in table.phrases:
+            texts[phrase[0].number] = table.prompt[phrase[0].start : phrase[-1].end]
+    for word in words or ():
+        with suppress(WordError):
+            table.find(word)
+            texts[word] = word
+    first = -1 if classes == "noun" else 0
+    return {query: " ".join(word_keys(text)[first:]) for query, text in texts.items()}
