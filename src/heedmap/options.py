@@ -243,8 +243,8 @@ class GenerateOptions:
     )
     places: Places = option(
         (),
-        "Also map what a place of the image reads of the image: a pixel X,Y, or a box L,T,R,B in "
-        "pixels. May be repeated.",
+        "Also map what a place of the image reads of the image: a pixel X,Y, a box L,T,R,B in "
+        "pixels, or a word of PROMPT, whose mask is meant. May be repeated.",
         names=["--place"],
     )
     reads: bool = option(

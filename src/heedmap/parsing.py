@@ -64,11 +64,14 @@ def parse_pixel(text: str) -> tuple[int, int]:
     return _numbers(text, int, "X,Y in whole pixels, such as 40,72", 2)
 
 
-def parse_place(text: str) -> tuple[float, ...]:
-    """Read a pixel `X,Y` or a box `LEFT,TOP,RIGHT,BOTTOM`."""
+def parse_place(text: str) -> str | tuple[float, ...]:
+    """Read a pixel `X,Y` or a box `LEFT,TOP,RIGHT,BOTTOM`; any other text is a word or phrase."""
+    if set(text) - set("0123456789.,-x×() "):
+        return text
     if text.count(",") == 1:
         return parse_pixel(text)
-    return _numbers(text, float, "X,Y or LEFT,TOP,RIGHT,BOTTOM in pixels", 4)
+    expected = "X,Y or LEFT,TOP,RIGHT,BOTTOM in pixels, or a word"
+    return _numbers(text, float, expected, 4)
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -200,7 +203,7 @@ READERS: Mapping[Any, Reader] = {
     tuple[int, int] | None: Reader(parse_size, "WxH"),
     Keep: Reader(parse_keep, "AXIS,…"),
     Window | None: Reader(parse_window, "A:B"),
-    Places: Reader(parse_place, "X,Y|L,T,R,B", list),
+    Places: Reader(parse_place, "X,Y|L,T,R,B|WORD", list),
     Part | None: Reader(parse_part, "PART,…"),
     Sequence[str]: Reader(str, "WORD,…", lambda texts: parse_names(",".join(texts))),
     Mapping[str, Any]: Reader(parse_argument, "NAME=VALUE", by_word),

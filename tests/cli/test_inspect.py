@@ -69,12 +69,12 @@ def test_refined_maps_are_written(saved: Path, run: Run):
 
 
 def test_places_are_recorded_repeated_and_shown(model, desk: Path):
-    asked = ("--place", "40,80", "--place", "0,0,64,128")
+    asked = ("--place", "40,80", "--place", "0,0,64,128", "--place", "house")
     run_command("generate", PROMPT, "--seed", 3, "--steps", 1, *asked, "--out", "made")
     made = Run.load("made")
-    assert made.settings.places == ((40, 80), (0, 0, 64, 128))
-    found = run_json("inspect", "made", "--place", "0,0,64,128", "--place", "40,80")
-    for word, number in zip(found["words"], (1, 0), strict=True):
+    assert made.settings.places == ((40, 80), (0, 0, 64, 128), "house")
+    found = run_json("inspect", "made", "--place", "house", "--place", "40,80")
+    for word, number in zip(found["words"], (2, 0), strict=True):
         heat = made.places[number]
         assert (word["word"], tuple(word["peak"])) == (heat.label, heat.peak)
         assert word["most"] == pytest.approx(heat.values.max(), abs=1e-6)
@@ -84,7 +84,7 @@ def test_places_are_recorded_repeated_and_shown(model, desk: Path):
     error_of("inspect", "made", "--place", "9,9")
     run_command("repeat", "made", "--place", "9,9", "--out", "again")
     assert run_json("inspect", "again", "--place", "9,9")["words"][0]["word"] == "9,9"
-    usage_error_of("inspect", "again", "--place", "house")
+    error_of("inspect", "again", "--place", "house")
     run_command("repeat", "made", "--budget", "--out", "more")
     assert Run.load("more").budget.rows()
     error_of("repeat", "made", "--budget")

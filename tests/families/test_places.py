@@ -12,7 +12,7 @@ import heedmap as hm
 from families.checking import WHOLE, assert_restored, compare, count_passes, expect, paint, state_of
 from families.models import TABLE, picture
 from heedmap.backends.registry import self_attention_layers
-from heedmap.errors import ArgumentError, TraceError
+from heedmap.errors import ArgumentError, TraceError, UnknownWordError
 from heedmap.recording.tracing import trace
 
 PROMPTS = ["a red house", "a cat"]
@@ -125,36 +125,42 @@ def test_the_map_of_a_place_peaks_where_a_key_is_raised(load):
         assert (array[0].argmax(axis=0) == cells_of((x, y), size, layer.grid)).all()
 
 
-# --- files, repetitions ---
+# --- words, files, repetitions ---
 
 
-def test_a_saved_run_is_given_other_places(load, tmp_path):
-    """The image is the same; equal places are told apart by their numbers."""
+def test_the_mask_of_a_word_is_a_place(load, tmp_path):
+    """The image is the same; a saved run is given others from its settings."""
     pipe, call = load("sd1"), {"seed": 3, "steps": 2, "size": (104, 72)}
     plain = hm.generate(pipe, "a red house", **call)
-    mask = plain.maps["house"].mask()
-    run = hm.generate(pipe, "a red house", **call, places=[mask, (3, 60), (3, 60)])
-    assert same_pixels(run.image, plain.image) and plain.places is None
-    assert [word.text for word in run.places.words] == ["mask", "3,60", "3,60"]
-    np.testing.assert_array_equal(run.places["3,60#2"], run.places[1])
+    passes = []
+    run = hm.generate(
+        pipe, "a red house", **call, places=["house", (3, 60), (3, 60)],
+        progress=lambda *done: passes.append(done),
+    )  # fmt: skip
+    assert same_pixels(run.image, plain.image) and passes == [(n, 4) for n in range(1, 5)]
+    assert tuple(run.places) == ("house", "3,60", "3,60 2") and plain.places is None
+    masked = hm.generate(pipe, "a red house", **call, places=[plain.maps["house"].mask()])
+    np.testing.assert_allclose(run.places[0], masked.places["mask"], rtol=1e-6)
     saved = hm.Run.load(run.save(tmp_path / "run"))
-    np.testing.assert_array_equal(saved.places["mask"], run.places["mask"])
+    np.testing.assert_array_equal(saved.places["house"], run.places["house"])
     assert (tmp_path / "run/places.png").exists()
     again = hm.repeat(pipe, saved)
-    np.testing.assert_array_equal(again.run.places[0], run.places[0])
-    again = hm.repeat(pipe, saved, places=[BOX, mask])
-    assert again.same and tuple(again.run.places) == ("9,3,30,41", "mask")
-    np.testing.assert_allclose(again.run.places[1], saved.places[0], rtol=1e-6)
+    np.testing.assert_array_equal(again.run.places["house"], run.places["house"])
+    saved = hm.Run.load(masked.save(tmp_path / "masked"))
+    again = hm.repeat(pipe, saved, places=["house", BOX, saved.settings.places[0]])
+    assert again.same and tuple(again.run.places) == ("house", "9,3,30,41", "mask")
+    np.testing.assert_allclose(again.run.places[0], saved.places[0], rtol=1e-6)
+    np.testing.assert_allclose(again.run.places[2], saved.places[0], rtol=1e-6)
 
 
-def test_located_images_and_batches_have_places(load, tmp_path):
+def test_words_are_places_of_located_images_and_of_batches(load, tmp_path):
     pipe = load("sd1")
-    found = hm.locate(pipe, picture(104, 72), "a red house", seed=1, steps=2, places=[BOX])
+    found = hm.locate(pipe, picture(104, 72), "a red house", seed=1, steps=2, places=["red"])
     saved = hm.Run.load(found.save(tmp_path / "found", overlays=False))
     again = hm.repeat(pipe, saved)
-    assert again.same and saved.settings.places == (BOX,)
-    np.testing.assert_array_equal(again.run.places[0], saved.places[0])
-    one, other = hm.generate(pipe, ["a cat", "the cat"], seed=[1, 2], steps=1, places=[BOX])
+    assert again.same and saved.settings.places == ("red",)
+    np.testing.assert_array_equal(again.run.places["red"], saved.places["red"])
+    one, other = hm.generate(pipe, ["a cat", "the cat"], seed=[1, 2], steps=1, places=["cat"])
     assert one.settings.batch_place and not np.array_equal(one.places[0], other.places[0])
     again = hm.repeat(pipe, other)
     np.testing.assert_array_equal(again.run.places[0], other.places[0])
@@ -194,7 +200,7 @@ def test_shares_follow_the_edits(load):
         ("sd1", [np.ones((8, 8), bool)], ArgumentError),
         ("sd1", [(1.5, 2)], ArgumentError),
         ("sd1", (3, 4), ArgumentError),
-        ("sd1", ["cat"], ArgumentError),
+        ("sd1", ["dog"], UnknownWordError),
         ("sana", [(3, 4)], ArgumentError),
     ],
 )
@@ -204,6 +210,11 @@ def test_places_are_refused_before_sampling(load, family, places, error):
     with pytest.raises(error):
         hm.generate(pipe, "a cat", **TABLE[family].options(places=places))
     assert not passes
+
+
+def test_a_bare_trace_knows_no_mask_of_a_word(load):
+    with pytest.raises(ArgumentError, match="house"):
+        trace(load("sd1"), places=["house"])
 
 
 def test_merged_tokens_have_no_places(load):

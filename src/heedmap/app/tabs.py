@@ -87,7 +87,7 @@ HELP = {
     **{name: one.metadata["help"] for name, one in OPTIONS.items()},
     "seed": "Seed of the noise. Default: random.",
     "seeds": "As 7, 8. Default: one at random.",
-    "places": "What they read of the image. One on each line: 40,72, or a box.",
+    "places": "What they read of the image. One on each line: 40,72, a box, or a word.",
     "edits": "One on each line, as cat=LEFT,TOP,RIGHT,BOTTOM.",
     "weights": "One word on each line, as red=0,1,3.",
     "at": "As 40,72.",

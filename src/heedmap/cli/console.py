@@ -272,7 +272,7 @@ RunFolder = Annotated[
     Path, typer.Argument(metavar="RUN", help="The folder of a saved run.")
 ]
 Words = Annotated[list[Any] | None, parsed(parse_word, "WORD", _WORD, "--word", "-w")]
-PLACE = "X,Y|L,T,R,B"
+PLACE = "X,Y|L,T,R,B|WORD"
 OfConcepts = Annotated[bool, typer.Option("--concepts", help=_CONCEPTS)]
 Format = Annotated[
     Literal["png", "svg", "pdf"],

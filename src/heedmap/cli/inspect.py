@@ -73,7 +73,7 @@ def inspect(
     overlays (words/) and a sheet; with --over, a sheet of a word over its steps (timeline.png,
     timeline.gif), layers or heads.
     """
-    from heedmap.io.places import place_label
+    from heedmap.io.places import check_places, place_label
     from heedmap.maps.word_figures import (
         animation,
         layers_by_heads,
@@ -89,7 +89,7 @@ def inspect(
     maps = maps_of(saved, "concepts" if concepts or outputs else "maps")
     if places:
         maps = maps_of(saved, "places")
-        word = list(map(place_label, places))
+        word = list(map(place_label, check_places(places)))
         scale = scale or "word"
     if outputs:
         maps = maps.outputs

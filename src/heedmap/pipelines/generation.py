@@ -32,7 +32,9 @@ from heedmap.backends.schedules import noise_of_steps
 from heedmap.checks import as_ordered_list, check_prompt
 from heedmap.errors import ArgumentError, ModelError, plural, quoted, warn
 from heedmap.figures.overlays import STEP_SIDE, StepPictures, to_rgb
+from heedmap.io.places import check_places
 from heedmap.io.schemas import Settings
+from heedmap.io.word_edits import Mask
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.mathematics.rules import Rule
@@ -134,12 +136,12 @@ def generate(
         concepts: words and phrases to map that the prompt need not contain (`Run.concepts`), by
             the image's queries: after OVAM (Marcos-Manchón et al., 2024, arXiv 2403.14291).
         places: places of the image, whose attention to the image is recorded, too (`Run.places`):
-            pixels (x, y), boxes (left, top, right, bottom) in pixels, or masks of the image's size
-            as in `Confine`, such as `run.maps["house"].mask()`. A map is the mean over the place's
-            positions of their attention to all positions of the image: self-attention, or the
-            image's part of joint attention. On a layer's grid, a pixel is the position that holds
-            it; a box or mask has the positions of which at least half is inside (or else the
-            fullest one).
+            pixels (x, y), boxes (left, top, right, bottom) in pixels, masks of the image's size as
+            in `Confine`, or words of the prompt, for their masks. A map is the mean over the
+            place's positions of their attention to all positions of the image: self-attention, or
+            the image's part of joint attention. On a layer's grid, a pixel is the position that
+            holds it; a box or mask has the positions of which at least half is inside (or else the
+            fullest one). With words the image is generated twice, first for their masks.
         reads: if True, and text and image share one softmax, the attention of each word to the
             image is recorded, too (`HeatMaps.reads`), and to the other words
             (`Run.text_attention`).
@@ -223,6 +225,7 @@ def generate_batch(
     progress: Progress | None = None,
     preview: Preview | None = None,
     probe: Probe | None = None,
+    maps: Sequence[HeatMaps] | None = None,
     guide: Sequence[AnyGuide] = (),
 ) -> tuple[list[Run], Trace]:
     """Generate an image for each prompt and seed in one call of the pipeline, with a trace.
@@ -232,20 +235,44 @@ def generate_batch(
     (default: noise of the seeds); with an `image`, these are the image's, and a single prompt is
     located in it. After each call of the scheduler, `change` returns the latents to go on with; it
     gets the current maps of each image. Before each step, the `guide` changes the latents. A
-    `probe` ends the run with `probing.StopRun`, and records no places. Errors are those of
-    `generate`.
+    `probe` ends the run with `probing.StopRun`, and records no places. The masks of words among the
+    places are those of the `maps` of each image (default: of the same run without places). Errors
+    are those of `generate`.
     """
     family = family_of(pipe)
     parsed = [parse_weights(prompt) for prompt in prompts]
     texts = [prompt.text for prompt in parsed]
     if probe is not None:
         options = replace(options, places=())
+    words = [one for one in check_places(options.places) if isinstance(one, str)]
+    if words and maps is None:
+        for text in texts:
+            table = prompt_table(pipe, text, options.arguments)
+            for word in words:
+                table.find(word)
+        plain, _ = generate_batch(
+            pipe,
+            prompts,
+            seeds,
+            replace(options, places=(), concepts=(), reads=False),
+            edits=edits,
+            guide=guide,
+            latents=latents,
+            image=image,
+            progress=sub_progress(progress, 0, 2),
+        )
+        maps = [run.maps for run in plain]
+        progress = sub_progress(progress, 1, 2)
+    masks = [
+        {word: Mask.of(heats[word].mask()) for word in words} for heats in maps or ()
+    ]
     if steering is None:
         steering = steering_of(pipe, parsed, options)
     guide = with_defaults(pipe, guide)
     engine = latent_guide(pipe, texts, options, guide)
     spec = RecordingSpec(
         replace(options, branches={"conditional", *options.branches}),
+        masks=tuple(masks),
         weights_read=True,
     )
     recorder = StepRecorder() if "step" in spec.keep else None

@@ -43,6 +43,7 @@ from heedmap.figures.overlays import to_rgb
 from heedmap.io import reading
 from heedmap.io.schemas import InputImageSettings
 from heedmap.io.writing import digest_of
+from heedmap.maps.heatmaps import HeatMaps
 from heedmap.options import LOCATE_STEPS, GenerateOptions, LocateKeywords
 from heedmap.pipelines.arguments import (
     check_seed,
@@ -240,6 +241,7 @@ def run_location(
     options: GenerateOptions,
     progress: Progress | None = None,
     probe: Probe | None = None,
+    maps: HeatMaps | None = None,
 ) -> Run:
     """Locate the words of a prompt, with options of `resolve_location`."""
     assert options.size is not None
@@ -255,6 +257,7 @@ def run_location(
         image=encoded.image,
         progress=progress,
         probe=probe,
+        maps=None if maps is None else [maps],
     )
     return replace(run, settings=replace(run.settings, located=encoded.settings))
 

@@ -18,8 +18,10 @@ from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.registry import DIFFUSERS_NAMES, check_names
 from heedmap.errors import ArgumentError
 from heedmap.io.guides import SavedLoss
+from heedmap.io.places import check_places
 from heedmap.io.schemas import Settings
 from heedmap.io.word_edits import SavedRule
+from heedmap.maps.heatmaps import HeatMaps
 from heedmap.options import (
     Device,
     Dtype,
@@ -207,7 +209,7 @@ def repeat(
         pipe: the pipeline to use; None loads the model named in the settings.
         run: a run or an edit, or the folder of one, such as that of a cell of a grid.
         places: record these places, in place of those of the run (`RepeatResult.run.places`), as
-            in `generate`.
+            in `generate`; the masks of words are those of the run's maps.
         reads: record what words read, or do not. Default: as in the run.
         budget: record the budget of attention, or do not. Default: as in the run.
         progress: called after every step with the number of steps done and of all steps.
@@ -226,7 +228,9 @@ def repeat(
         RunError: if the folder is not a result, or a saved scheduler cannot be made.
     """
     saved = load_result(run)
-    more = {"places": places, "reads": reads, "budget": budget}
+    more: dict[str, Any] = {"reads": reads, "budget": budget}
+    if places is not None:
+        more["places"] = check_places(places)
     more = {name: value for name, value in more.items() if value is not None}
     if more:
         saved = _with_records(saved, more)
@@ -297,7 +301,7 @@ def generate_again(
         return _pair(pipe, run, arguments, progress, probe).source
     call = saved_call(settings, pipe, arguments)
     if settings.located is None:
-        return generate_call(pipe, call, progress, probe)
+        return generate_call(pipe, call, progress, probe, run.maps)
     located = run_location(
         pipe,
         run.image,
@@ -306,6 +310,7 @@ def generate_again(
         call.options,
         progress=progress,
         probe=probe,
+        maps=run.maps,
     )
     return replace(
         located, settings=replace(located.settings, located=settings.located)
@@ -317,8 +322,12 @@ def generate_call(
     call: SavedCall,
     progress: Progress | None,
     probe: Probe | None = None,
+    maps: HeatMaps | None = None,
 ) -> Run:
-    """Generate the image of a call at its place in a batch of copies."""
+    """Generate the image of a call at its place in a batch of copies.
+
+    The masks of words among its places are those of the `maps`.
+    """
     number, size = call.place
     runs, _ = generate_batch(
         pipe,
@@ -329,6 +338,7 @@ def generate_call(
         guide=call.guide,
         progress=progress,
         probe=probe,
+        maps=None if maps is None else [maps] * size,
     )
     return runs[number]
 

@@ -15,12 +15,12 @@ from heedmap.mathematics.rules import cells_inside
 
 
 class PlaceQueries:
-    """The queries of the places of an image, and their mean attention.
+    """The queries of the places of each image, and their mean attention.
 
     Only these queries are multiplied with the keys, a part of them at a time.
 
     Args:
-        places: those of each image.
+        places: those of each image, without words.
         size: (width, height) of the image in pixels.
 
     Raises:
@@ -29,17 +29,18 @@ class PlaceQueries:
 
     def __init__(
         self,
-        places: Sequence[Place],
+        places: Sequence[Sequence[Place]],
         size: tuple[int, int],
     ) -> None:
         self._size = size
-        self._regions = [_region(place, size) for place in places]
-        # By grid: the positions of all places, and the part (K, n) of each in the means.
-        self._known: dict[GridShape, tuple[Tensor, Tensor]] = {}
+        self._regions = [[_region(place, size) for place in image] for image in places]
+        # By image and grid: the positions of all places, and the part (K, n) of each in the means.
+        self._known: dict[tuple[int, GridShape], tuple[Tensor, Tensor]] = {}
 
     def probabilities(
         self,
         event: AttentionEvent,
+        image: int,
         number: int,
         grid: GridShape,
     ) -> Tensor:
@@ -49,11 +50,12 @@ class PlaceQueries:
 
         Args:
             event: the attention of a layer.
-            number: the number of the image's row in the batch.
+            image: the number of the image.
+            number: that of its row in the batch.
             grid: (h, w) of the layer.
         """
         device = event.key.device
-        positions, parts = self._positions(grid, device)
+        positions, parts = self._positions(image, grid, device)
         queries = nth(event.layout.row(number).positions, positions)
         row = event.row(number, values=False, queries=queries)
         heads, keys, _ = row.keys.shape
@@ -73,16 +75,18 @@ class PlaceQueries:
 
     def _positions(
         self,
+        image: int,
         grid: GridShape,
         device: torch.device,
     ) -> tuple[Tensor, Tensor]:
-        """Return the positions (n,) of the places on a grid, and their parts (K, n)."""
-        if grid not in self._known:
-            cells = [self._cells(region, grid) for region in self._regions]
+        """Return the positions (n,) of an image's places on a grid, and their parts (K, n)."""
+        key = image, grid
+        if key not in self._known:
+            cells = [self._cells(region, grid) for region in self._regions[image]]
             parts = [torch.full((1, len(some)), 1 / len(some)) for some in cells]
             known = torch.cat(cells).to(device), torch.block_diag(*parts).to(device)
-            self._known[grid] = known
-        return self._known[grid]
+            self._known[key] = known
+        return self._known[key]
 
     def _cells(self, region: tuple[int, int] | Tensor, grid: GridShape) -> Tensor:
         """Return the positions (n,) of a region on a grid."""
@@ -100,7 +104,7 @@ def _region(place: Place, size: tuple[int, int]) -> tuple[int, int] | Tensor:
     """Return a pixel, or the part (H, W) of each pixel that is inside of a box or mask."""
     width, height = size
     if isinstance(place, Mask) or len(place) == 4:
-        coverage = region_coverage(place, width, height, "a place")
+        coverage = region_coverage(place, width, height, "a place")  # pyright: ignore
         return torch.from_numpy(coverage)
     x, y = map(int, place)
     if x >= width or y >= height:

@@ -19,7 +19,8 @@ from heedmap.backends.joint import JointFamily
 from heedmap.backends.skipping import skipping_tools
 from heedmap.backends.tap import RecordingProcessor
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError, plural
-from heedmap.io.places import check_places, place_label
+from heedmap.io.places import check_places, place_labels
+from heedmap.io.word_edits import Mask
 from heedmap.maps.recordings import AVERAGED, Layer, Recording, Selection, cells
 from heedmap.mathematics.events import SELF_ATTENTION, AttentionEvent, nth, take
 from heedmap.mathematics.probabilities import columns, index_tensor
@@ -57,11 +58,13 @@ class RecordingSpec:
     Attributes:
         options: the options of a call.
         prompts: the texts of the prompt embeddings that the pipeline is called with.
+        masks: of each image those of the words among the places.
         weights_read: whether weights that are written in the prompts were read before.
     """
 
     options: GenerateOptions = field(default_factory=GenerateOptions)
     prompts: tuple[str, ...] | None = None
+    masks: tuple[Mapping[str, Mask], ...] = ()
     weights_read: bool = False
 
     def __post_init__(self) -> None:
@@ -237,15 +240,17 @@ class Recorder:
         layers = call.layers
         if not call.family.is_joint:
             layers = call.described(self_layers)
-        labels = list(map(place_label, places))
+        labels = place_labels(places)
         tables = [TokenTable.of_texts(labels, " · ")] * call.images
         add = partial(self._add, tables=tables, share_of="places", layers=layers)
         add("places")
         for number in self._references:
             add(("places", number), reference=number)
+        masks = self._spec.masks or [{}] * call.images
+        of_images = [[words.get(one, one) for one in places] for words in masks]
         h, w = call.latent
         side = call.family.cell_side
-        queries = PlaceQueries(places, (w * side, h * side))
+        queries = PlaceQueries(of_images, (w * side, h * side))
         self._measures.append((layers, partial(self._read_by_places, queries)))
 
     def _add_concepts(self, layers: Mapping[str, Any]) -> None:
@@ -508,7 +513,7 @@ class Recorder:
                 "self-attention"
             )
         for image in range(self.call.images):
-            p = places.probabilities(event, first + image, grid)
+            p = places.probabilities(event, image, first + image, grid)
             layout = event.layout.row(first + image)
             self._put("places", image, event, take(p, layout.position_keys))
             for number in self._references:

@@ -109,7 +109,7 @@ def trace(
         concepts: words and phrases to look for in each image, by the image's own queries, whether
             or not its prompt has them (`Trace.concept_maps`).
         places: pixels, boxes and masks, as in `generate`: what they read of the image
-            (`Trace.place_maps`).
+            (`Trace.place_maps`). The mask of a word is not known here.
         reads: as in `generate` (`HeatMaps.reads`, `Trace.text_attention`).
         prompts: if you call the pipeline with `prompt_embeds`: the texts they were encoded from.
             Without them, maps are labelled by token position.
@@ -292,6 +292,12 @@ class Trace:
                 f"in the layers of {type(self._pipe).__name__} the image attends to the words, and "
                 "the words to nothing: leave reads out, or take a model whose text and image share "
                 "one softmax (as 'joint')"
+            )
+        words = [place for place in places if isinstance(place, str)]
+        if words and not spec.masks:
+            raise ArgumentError(
+                f"the mask of {quoted(words[0])} is known only when the image is drawn: pass that "
+                "of an earlier run, as places=[run.maps['house'].mask()], or call hm.generate"
             )
 
     # --- what was recorded ---
