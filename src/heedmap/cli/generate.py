@@ -37,6 +37,15 @@ def parse_inside(text: str) -> "hm.Inside":
     return hm.Inside(*parse_box(text))
 
 
+ExcitedWords = Annotated[list[str] | None, typer.Option(metavar="WORD", help=_EXCITE)]
+InsideBoxes = Annotated[list[Any] | None, parsed(parse_inside, "WORD=L,T,R,B", _INSIDE)]
+
+
+def guides(excite: list[str] | None, inside: list[Any] | None) -> list[Any]:
+    """Return the guides of the options `--excite` and `--inside`."""
+    return [*map(hm.Excite, excite or ()), *(inside or ())]
+
+
 @command(GenerateOptions, model=EMBEDDED, out=OUTPUTS)
 def generate(
     task: Task,
@@ -49,12 +58,8 @@ def generate(
     confine: Annotated[
         list[Any] | None, parsed(parse_confine, "WORD=L,T,R,B", _CONFINE)
     ] = None,
-    excite: Annotated[
-        list[str] | None, typer.Option(metavar="WORD", help=_EXCITE)
-    ] = None,
-    inside: Annotated[
-        list[Any] | None, parsed(parse_inside, "WORD=L,T,R,B", _INSIDE)
-    ] = None,
+    excite: ExcitedWords = None,
+    inside: InsideBoxes = None,
     **options: Any,
 ) -> None:
     """Generate an image of PROMPT and show where the model read each word.
@@ -63,7 +68,6 @@ def generate(
     """
     from heedmap.results.grids import result_name
 
-    guide: list[Any] = [*map(hm.Excite, excite or ()), *(inside or ())]
     place = task.place(several=count > 1)
     runs: dict[Path, hm.Run] = {}
     pipe = task.load()
@@ -73,7 +77,7 @@ def generate(
             prompt,
             seed=seed,
             edits=confine or (),
-            guide=guide,
+            guide=guides(excite, inside),
             **options,
         )
         runs[place.put(run.save, result_name(run))] = run
