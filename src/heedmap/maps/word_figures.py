@@ -15,7 +15,6 @@ from PIL import Image
 from heedmap.checks import as_list, check_int, check_subset
 from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.figures import overlays, plots
-from heedmap.figures.overlays import Animation
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.heatmaps import (
     SCALES,
@@ -35,10 +34,6 @@ SIDE = 256
 """Pixels of an image, the geometric mean of its sides."""
 FRAMES = 9
 """Steps on a timeline."""
-MOST_FRAMES = 60
-"""Steps in an animation."""
-ANIMATION_SIDE = 384
-"""Pixels of the image in an animation, the geometric mean of its sides."""
 
 
 def timeline(
@@ -78,28 +73,6 @@ def timeline(
         return plots.draw_table([*zip(labels, images, strict=True)], columns, **about)
     notes = [f"timestep {timesteps[step]:.4g}" for step in steps]
     return plots.draw_panels(_panels(maps, columns, images[0], notes), **about)
-
-
-def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Animation:
-    """Draw the animation of `Run.animation`, for maps or a selection of them."""
-    maps = resized(maps, ANIMATION_SIDE)
-    heats = _by_step(maps, word, scale)
-    ends = common_range(heats.values(), scale)
-    steps = _spread(maps.steps, MOST_FRAMES)
-    images = _images([heats[step] for step in steps], ends)
-    title = f"Over the steps: {heats[steps[0]].label}"
-    bar = _scale_bar(maps, scale, "at all steps", ends)
-    last = len(maps.recording.timesteps) - 1
-    frames: list[Image.Image] = []
-    for step, image in zip(steps, images, strict=True):
-        panel = Panel(f"step {step} of 0–{last}", image)
-        figure = plots.draw_panels([panel], title=title, bars=[bar])
-        frames.append(plots.render(figure))
-    # GIFs count in hundredths.
-    duration = int(np.clip(500 / len(frames), 8, 40)) * 10
-    durations = [duration] * len(frames)
-    durations[-1] = max(1500, duration)
-    return Animation(title, tuple(frames), tuple(durations))
 
 
 def layers_by_heads(
