@@ -551,8 +551,5 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float | None:
     """
     if is_even(a) or is_even(b):
         return None
-    one, other = (ranks(each).ravel() for each in (a, b))
-    one = one - one.mean()
-    other = other - other.mean()
-    size = float(np.sqrt((one @ one) * (other @ other)))
-    return float(np.clip(one @ other / size, -1, 1))
+    exact = np.corrcoef(ranks(a).ravel(), ranks(b).ravel())[0, 1]
+    return round(float(exact), 12)  # 1 for the same order

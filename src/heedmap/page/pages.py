@@ -126,7 +126,7 @@ def explanation_page(content: Mapping[str, Any], image: Image.Image) -> str:
     return assemble(
         "board/board",
         f"{report['word']} at {x},{y}",
-        picture=link(overlays.enlarge(image, short_side=1), "png", optimize=True),
+        picture=link(overlays.to_rgb(image), "png", optimize=True),
         data=as_script(content),
     )
 
@@ -137,17 +137,6 @@ def frame(text: str) -> str:
         f'<iframe srcdoc="{html.escape(text)}" sandbox="allow-scripts allow-downloads" '
         f'allow="clipboard-write" title="heedmap" style="width:100%;height:900px;border:0">'
         "</iframe>"
-    )
-
-
-def preview(result: object, sheet: Image.Image) -> str:
-    """Return HTML of a result's sheet for a notebook, in at most about 190,000 characters."""
-    small = sheet.copy()
-    while len(url := link(small, "webp", quality=80)) > 190_000:
-        small.thumbnail((small.width * 3 // 4, small.height * 3 // 4))
-    return (
-        f'<img alt="{html.escape(repr(result))}" src="{url}" style="max-width:100%"><br>'
-        'All files, such as an interactive page: <code>.save("folder")</code>.'
     )
 
 
