@@ -173,7 +173,6 @@ def draw_matrix(
     labels: Sequence[str],
     *,
     title: str,
-    note: str,
     scale: str,
 ) -> "Figure":
     """Draw a matrix (N, N) of values from 0 on, with N labels at its rows and above its columns."""
@@ -184,12 +183,9 @@ def draw_matrix(
     figure = Figure((side / 72, side / 72), dpi=144, layout="constrained")
     figure.suptitle(wrap(title, side - _MARGIN, _TITLE), size=_TITLE)
     ax = figure.subplots()
-    ax.set_title(note, size=_NOTE, color=_SOFT)
-    ax.tick_params(length=0, labelsize=_NOTE)
-    cells = ax.imshow(values, COLORMAP, vmin=0)
+    cells = ax.matshow(values, cmap=COLORMAP, vmin=0)
     ax.set_xticks(range(len(texts)), texts, rotation=90)
     ax.set_yticks(range(len(texts)), texts)
-    ax.xaxis.tick_top()
     figure.colorbar(cells, label=scale, location="bottom", shrink=0.5)
     return with_bars(figure, ())
 

@@ -22,7 +22,7 @@ from msgspec import Meta
 from PIL import Image
 from safetensors import SafetensorError, safe_open
 
-from heedmap.checks import as_list, is_constant
+from heedmap.checks import is_constant
 from heedmap.errors import (
     ArgumentError,
     NothingRecordedError,
@@ -393,12 +393,8 @@ class Selection:
                 numbers.append(i)
         if not numbers:
             parts = {layer.name: layer.part for layer in self.recording.layers}
-            names = as_list(layers)
-            text = quoted(layers)
-            if names is not None:
-                text = ", ".join(map(quoted, names))
             raise SelectionError(
-                f"no layer matches layers={text}, resolution={quoted(resolution)}: "
+                f"no layer matches layers={quoted(layers)}, resolution={quoted(resolution)}: "
                 f"available are {layers_there(parts, str(layers))}"
             )
         return replace(self, layers=tuple(numbers))

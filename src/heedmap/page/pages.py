@@ -24,7 +24,7 @@ from heedmap.figures.overlays import StepPictures
 from heedmap.io.schemas import EditReport, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.options import MASK_THRESHOLD, format_part
+from heedmap.options import MASK_THRESHOLD
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words
 from heedmap.text.prompts import is_content, untaught_warning
@@ -403,25 +403,12 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
     """Return the tables of an edit: the change of the image, and that of the attention."""
     region = "the mask" if blended else "the changed words"
     back = report.reconstruction
-    chosen = {
-        "layers": report.options.layers,
-        "heads": report.options.heads,
-        "steps": report.options.at_steps,
-    }
-    parts = [
-        f"{axis} {format_part(part)}"
-        for axis, part in chosen.items()
-        if part is not None
-    ]
     rows = {
         "kind": report.kind,
         "purpose": report.purpose,
         "region from the maps of": report.masked_by,
         "your image": back and returned(back.psnr_db),
-        "only in": ", ".join(parts) or None,
         "attention changed": f"{report.moved:.1%}",
-        "source's cross-attention": _window(report.options.cross_replace),
-        "source's self-attention": _window(report.options.self_replace),
         "attention edited (layers × steps)": plural(report.sites, "time"),
         "self-attention copied (layers × steps)": plural(report.self_sites, "time"),
     }
@@ -438,7 +425,3 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
 def format_figure(value: float | None, form: str) -> str:
     """Write a figure of a table; a dash if it is not defined."""
     return "–" if value is None else format_number(value, form)
-
-
-def _window(window: tuple[float, float]) -> str:
-    return "from {:g} to {:g} of the run".format(*window)
