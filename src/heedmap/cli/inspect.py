@@ -182,7 +182,7 @@ def segment(
     """Save masks of the phrases of a saved run.
 
     No model is loaded. Assigns each pixel to one phrase or to the background. Saves a label image,
-    a NumPy array, COCO annotations, a mask of each phrase and a sheet.
+    a NumPy array, a mask of each phrase and a sheet; `heedmap dataset RUN` saves COCO.
     """
     maps = maps_of(hm.Run.load(run), "concepts" if concepts else "maps")
     place = task.place(run / "segment")
