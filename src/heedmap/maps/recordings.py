@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
@@ -155,12 +155,11 @@ class RecordingInfo:
     table: TokenTable
     latent: tuple[SideLength, SideLength]
     size: tuple[SideLength, SideLength]
+    share_of: Share | None = field(default=None, kw_only=True)
 
     def info(self) -> dict[str, Any]:
         """Return these attributes by name."""
-        return {
-            field.name: getattr(self, field.name) for field in fields(RecordingInfo)
-        }
+        return {one.name: getattr(self, one.name) for one in fields(RecordingInfo)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -168,7 +167,6 @@ class RecordingFile(RecordingInfo):
     """The description of the arrays in `maps.safetensors`."""
 
     format: Format
-    share_of: Share | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +197,6 @@ class Recording(RecordingInfo):
     axes: ClassVar = ("step", "head", "position", "token")
     arrays: tuple[np.ndarray, ...]
     refined: np.ndarray | None = None
-    share_of: Share | None = None
     outputs: tuple[np.ndarray, ...] = ()
 
     def __post_init__(self) -> None:
@@ -274,7 +271,7 @@ class Recording(RecordingInfo):
         arrays |= {f"output.{i}": array for i, array in enumerate(self.outputs)}
         if self.refined is not None:
             arrays["refined"] = self.refined
-        about = RecordingFile(**self.info(), format=FORMAT, share_of=self.share_of)
+        about = RecordingFile(**self.info(), format=FORMAT)
         text = msgspec.json.encode(about, order="deterministic").decode()
         dense = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         put_file(path, safetensors.numpy.save(dense, metadata={"heedmap": text}))
@@ -337,7 +334,6 @@ def _read(about: RecordingFile, arrays: Mapping[str, np.ndarray]) -> Recording:
         **about.info(),
         arrays=tuple(arrays[name] for name in shapes if name.startswith("layer")),
         refined=arrays.get("refined"),
-        share_of=about.share_of,
         outputs=tuple(arrays[name] for name in shapes if name.startswith("output")),
     )
 
