@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image, ImageColor
+from PIL import Image, ImageColor, ImageOps
 
 from heedmap.checks import check_int, is_constant
 from heedmap.errors import ArgumentError, quoted
@@ -49,7 +49,7 @@ def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:
         most=MAX_SIDE,
     )
     times = math.ceil(enough / min(rgb.size))
-    return rgb.resize((rgb.width * times, rgb.height * times), Image.Resampling.LANCZOS)
+    return ImageOps.scale(rgb, times, Image.Resampling.LANCZOS)
 
 
 def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:

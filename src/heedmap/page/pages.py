@@ -201,8 +201,7 @@ def _page(
                 "masks": masks_data(run.maps, share // 10),
                 "steps": steps_data(run.step_pictures, share // 10),
                 "references": [
-                    link(reference.maps.sheet(), "webp", quality=80)
-                    for reference in run.references
+                    link(reference.maps.sheet(), "webp") for reference in run.references
                 ],
                 "guide": to_json(run.guide_report),
                 "guides": list(map(str, run.settings.guide)),
@@ -256,7 +255,7 @@ def places_data(places: HeatMaps | None) -> list[dict[str, str]]:
     return [
         {
             "label": heat.label,
-            "picture": link(heat.overlay(), "webp", quality=80),
+            "picture": link(heat.overlay(), "webp"),
         }
         for heat in heats
     ]
@@ -268,12 +267,7 @@ def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:
     picture = link(opaque, "png", optimize=True)
     exact = len(picture) <= budget
     if not exact:
-        picture = link(
-            opaque,
-            "webp",
-            quality=90,
-            method=4,
-        )
+        picture = link(opaque, "webp", quality=90)
     return {"picture": picture, "exact": exact}
 
 
@@ -300,12 +294,7 @@ def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None
     if steps is None:
         return None
     mosaic = steps.mosaic()
-    picture = link(
-        mosaic,
-        "webp",
-        quality=85,
-        method=4,
-    )
+    picture = link(mosaic, "webp", quality=85)
     if len(picture) > budget:
         return None
     return {
