@@ -49,14 +49,12 @@ def test_layers_steps_and_heads_are_selected(saved: Path, run: Run):
             assert np.array_equal(np.asarray(picture), np.asarray(heat.overlay(scale="word")))
 
 
-def test_over_steps_writes_a_timeline_and_an_animation(saved: Path, run: Run):
+def test_over_steps_writes_a_timeline(saved: Path, run: Run):
     found = run_json("inspect", saved, "-w", "house", "--over", "steps")
     folder = saved / "inspect" / "house"
-    assert {"timeline.png", "timeline.gif"} < {*found["files"]}
+    assert "timeline.png" in found["files"]
     expected = encode(word_figures.timeline(run.maps, "house", scale="word"))
     assert (folder / "timeline.png").read_bytes() == expected
-    with Image.open(folder / "timeline.gif") as moving:
-        assert getattr(moving, "n_frames", 1) == 3
 
 
 def test_refined_maps_are_written(saved: Path, run: Run):
@@ -125,14 +123,16 @@ def test_maps_of_concepts_are_written(model, saved: Path):
     assert found["most"] == pytest.approx(values.max(), abs=1e-6)
 
 
-def test_the_budget_is_generated_and_drawn(model, saved: Path):
+def test_the_budget_is_generated_and_printed(model, saved: Path):
     run_command("generate", PROMPT, "--seed", 3, "--steps", 1, "--budget", "-o", "kept")
     budget = Run.load("kept").budget
     found = run_json("inspect", "kept", "--budget")
     assert found["budget"] == budget.rows()
     assert found["sinks"] == budget.sink_rows()
-    expected = encode(budget.figure())
-    assert (Path(found["folder"]) / "budget.png").read_bytes() == expected
+    printed = run_command("inspect", "kept", "--budget")
+    for row in budget.rows():
+        texts = [value if isinstance(value, str) else f"{value:.3g}" for value in row.values()]
+        assert " ".join(texts) in " ".join(printed.split())
     assert "budget=True" in error_of("inspect", saved, "--budget")
 
 

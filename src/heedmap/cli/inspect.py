@@ -62,9 +62,7 @@ def inspect(
     budget: Annotated[bool, typer.Option("--budget", help=_BUDGET)] = False,
     over: Annotated[
         Literal["steps", "layers", "heads", "layers,heads"] | None,
-        typer.Option(
-            help="Show one --word over its steps (also as a GIF), layers or heads."
-        ),
+        typer.Option(help="Show one --word over its steps, layers or heads."),
     ] = None,
     scale: Annotated[
         Literal["shared", "word", "raw"] | None,
@@ -75,12 +73,10 @@ def inspect(
     """Show the maps of a saved run, for some words, layers or steps.
 
     No model is loaded. Without options, only prints a table of the maps. With options, also saves
-    overlays (words/) and a sheet; with --over, a sheet of a word over its steps (timeline.png,
-    timeline.gif), layers or heads.
+    overlays (words/) and a sheet; with --over, a sheet of a word over its steps, layers or heads.
     """
     from heedmap.io.places import check_places, place_label
     from heedmap.maps.word_figures import (
-        animation,
         layers_by_heads,
         mean_of,
         timeline,
@@ -132,7 +128,7 @@ def inspect(
     if budget:
         data["budget"] = saved.budget.rows()
         data["sinks"] = saved.budget.sink_rows()
-    kinds = (word, parts, refined, concepts, outputs, reads, budget)
+    kinds = (word, parts, refined, concepts, outputs, reads)
     looks = (over, scale, task.out, kind != "png")
     files: dict[str, Any] = {}
     folder = run
@@ -150,11 +146,8 @@ def inspect(
         figures = {"sheet": figure}
         if reads:
             figures["text"] = saved.text_attention.figure()
-        if budget:
-            figures["budget"] = saved.budget.figure()
         if over == "steps":
             figures["timeline"] = timeline(maps, words[0], **scales)
-            files["timeline.gif"] = animation(maps, words[0], **scales).gif()
         elif over:
             axes: Any = [axis.removesuffix("s") for axis in over.split(",")]
             name = over.replace(",", "-")
@@ -168,6 +161,9 @@ def inspect(
     if task.verbose:
         print_table(("word", "peak", "mean", "peak at"), cells)
         typer.echo(f"Values: {values}.")
+        if budget:
+            shares = [list(map(_cell, row.values())) for row in data["budget"]]
+            print_table([*data["budget"][0]], shares)
     task.finish(data, [folder], files, page)
 
 
@@ -186,7 +182,7 @@ def segment(
     """Save masks of the phrases of a saved run.
 
     No model is loaded. Assigns each pixel to one phrase or to the background. Saves a label image,
-    a NumPy array, COCO annotations, a mask of each phrase and a sheet.
+    a NumPy array, a mask of each phrase and a sheet; `heedmap dataset RUN` saves COCO.
     """
     maps = maps_of(hm.Run.load(run), "concepts" if concepts else "maps")
     place = task.place(run / "segment")
@@ -241,6 +237,10 @@ def maps_of(run: "hm.Run", kind: Literal["maps", "concepts", "places"]) -> Any:
             f"this run has no {kind}: generate it with them (`heedmap repeat` records places)"
         )
     return maps
+
+
+def _cell(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.3g}"
 
 
 def folder_name(words: list[Any] | None) -> str:

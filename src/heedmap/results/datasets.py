@@ -17,6 +17,7 @@ from heedmap.errors import RunError, SelectionError, UnknownWordError, WordError
 from heedmap.figures.overlays import hue_colours, to_rgb
 from heedmap.io.reading import path_of
 from heedmap.io.writing import put_file, slug, whole_folder
+from heedmap.maps.masks import box_of
 from heedmap.results.runs import Run
 from heedmap.text.prompts import word_keys
 from heedmap.text.words import TokenTable
@@ -123,8 +124,28 @@ def dataset(
                     label_image.putpalette([0, 0, 0, *hue_colours().flatten().tolist()])
                 label_image.save(partial / label_folder / f"{stem}.png")
                 continue
-            about = {"id": number, "run": run_name, "prompt": segments.prompt}
-            _add(coco, segments.coco(file), about, numbers)
+            image = {
+                "id": number,
+                "file_name": file,
+                "width": run.image.width,
+                "height": run.image.height,
+                "run": run_name,
+                "prompt": segments.prompt,
+            }
+            coco["images"].append(image)
+            for label, category in enumerate(numbers):
+                mask = segments.labels == label
+                if category and mask.any():
+                    annotation = {
+                        "id": len(coco["annotations"]) + 1,
+                        "image_id": number,
+                        "category_id": category,
+                        "segmentation": {"size": [*mask.shape], "counts": _runs(mask)},
+                        "area": int(mask.sum()),
+                        "bbox": box_of(mask),
+                        "iscrowd": 0,
+                    }
+                    coco["annotations"].append(annotation)
         if format == "coco":
             put_file(partial / "annotations.json", json.dumps(coco).encode())
         else:
@@ -134,22 +155,14 @@ def dataset(
     return Path(out)
 
 
-def _add(
-    coco: dict[str, list[Any]],
-    image: dict[str, Any],
-    about: dict[str, Any],
-    numbers: Sequence[int],
-) -> None:
-    """Add the annotations of an image, with the numbers of the classes for those of its phrases."""
-    coco["images"].append(image["images"][0] | about)
-    for annotation in image["annotations"]:
-        ids: dict[str, int] = {
-            "id": len(coco["annotations"]) + 1,
-            "image_id": about["id"],
-            "category_id": numbers[annotation["category_id"]],
-        }
-        if ids["category_id"]:
-            coco["annotations"].append(annotation | ids)
+def _runs(mask: np.ndarray) -> list[int]:
+    """Return the lengths of runs of pixels outside and inside in turn, down the columns.
+
+    COCO does not compress them; `pycocotools.mask.frPyObjects` reads them.
+    """
+    flat = mask.ravel(order="F")
+    changes = np.flatnonzero(np.diff(flat, prepend=False))
+    return np.diff([0, *changes.tolist(), flat.size]).tolist()
 
 
 def _phrases_below(
