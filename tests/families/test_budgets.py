@@ -108,7 +108,7 @@ def test_axes_have_equal_means_while_recording_and_afterwards(load):
         layers.sinks(k=-1)
 
 
-def test_a_budget_is_saved_read_and_repeated(load, tmp_path, monkeypatch):
+def test_a_budget_is_saved_read_repeated_and_drawn(load, tmp_path, monkeypatch):
     pipe = load("sd3")
     call = TABLE["sd3"].options(keep=("layer", "step"))
     plain = hm.generate(pipe, PROMPTS[0], **call)
@@ -123,6 +123,12 @@ def test_a_budget_is_saved_read_and_repeated(load, tmp_path, monkeypatch):
     assert [*back.budget.sinks(2).columns[:3]] == ["layer", "group", "text"]
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert back.budget(by) == run.budget.rows(by)
+    for axis in by:
+        (axes,) = back.budget.figure([axis]).axes
+        rows = back.budget.rows([axis])
+        widths = [[bar.get_width() for bar in bars] for bars in axes.containers]
+        assert np.transpose(widths) == pytest.approx(np.array([[*r.values()][1:-1] for r in rows]))
+        assert [text.get_text() for text in axes.get_yticklabels()] == [str(r[axis]) for r in rows]
     with pytest.raises(NothingRecordedError):
         _ = plain.budget
     with pytest.raises(NothingRecordedError):

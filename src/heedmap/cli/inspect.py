@@ -128,7 +128,7 @@ def inspect(
     if budget:
         data["budget"] = saved.budget.rows()
         data["sinks"] = saved.budget.sink_rows()
-    kinds = (word, parts, refined, concepts, outputs, reads)
+    kinds = (word, parts, refined, concepts, outputs, reads, budget)
     looks = (over, scale, task.out, kind != "png")
     files: dict[str, Any] = {}
     folder = run
@@ -146,6 +146,8 @@ def inspect(
         figures = {"sheet": figure}
         if reads:
             figures["text"] = saved.text_attention.figure()
+        if budget:
+            figures["budget"] = saved.budget.figure()
         if over == "steps":
             figures["timeline"] = timeline(maps, words[0], **scales)
         elif over:
@@ -161,9 +163,6 @@ def inspect(
     if task.verbose:
         print_table(("word", "peak", "mean", "peak at"), cells)
         typer.echo(f"Values: {values}.")
-        if budget:
-            shares = [list(map(_cell, row.values())) for row in data["budget"]]
-            print_table([*data["budget"][0]], shares)
     task.finish(data, [folder], files, page)
 
 
@@ -237,10 +236,6 @@ def maps_of(run: "hm.Run", kind: Literal["maps", "concepts", "places"]) -> Any:
             f"this run has no {kind}: generate it with them (`heedmap repeat` records places)"
         )
     return maps
-
-
-def _cell(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.3g}"
 
 
 def folder_name(words: list[Any] | None) -> str:

@@ -8,7 +8,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
 from heedmap.errors import ArgumentError, format_number
-from heedmap.figures.overlays import COLORMAP, heat, overlay, to_rgb
+from heedmap.figures.overlays import COLORMAP, HUES, heat, overlay, to_rgb
 from heedmap.io.writing import png
 
 if TYPE_CHECKING:
@@ -176,9 +176,9 @@ def draw_matrix(
     scale: str,
 ) -> "Figure":
     """Draw a matrix (N, N) of values from 0 on, with N labels at its rows and above its columns."""
-    texts = [textwrap.shorten(label, 14, placeholder="…") for label in labels]
     from matplotlib.figure import Figure
 
+    texts = [textwrap.shorten(label, 14, placeholder="…") for label in labels]
     side = min(20 * len(labels), MAX_HEIGHT) + 160
     figure = Figure((side / 72, side / 72), dpi=144, layout="constrained")
     figure.suptitle(wrap(title, side - _MARGIN, _TITLE), size=_TITLE)
@@ -245,6 +245,34 @@ def draw_table(
     ax.set_xticks([x * across + wide for x in range(len(columns))], above)
     ax.set_yticks([y * down + high for y in range(len(rows))], labels)
     return with_bars(figure, bars)
+
+
+def draw_shares(
+    labels: Sequence[str],
+    shares: Mapping[str, Sequence[float]],
+    *,
+    title: str,
+    note: str,
+) -> "Figure":
+    """Draw a bar for each label, divided into shares by their names."""
+    from matplotlib.figure import Figure
+
+    width = 560
+    height = 14 * len(labels) + 110
+    figure = Figure((width / 72, height / 72), dpi=144, layout="constrained")
+    figure.suptitle(wrap(title, width - _MARGIN, _TITLE), size=_TITLE)
+    ax = figure.subplots()
+    ax.set_title(note, size=_NOTE, color=_SOFT)
+    ax.tick_params(length=0, labelsize=_NOTE)
+    ax.set_prop_cycle(color=HUES)
+    start = np.zeros(len(labels))
+    for name, values in shares.items():
+        ax.barh(range(len(labels)), values, left=start, label=name)
+        start += values
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set(xlim=(0, 1), ylim=(len(labels) - 0.5, -0.5))
+    figure.legend(loc="outside lower center", ncols=len(shares))
+    return with_bars(figure, ())
 
 
 def render(figure: "Figure") -> Image.Image:

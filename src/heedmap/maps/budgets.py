@@ -5,13 +5,17 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heedmap.checks import check_float, check_subset
+from heedmap.figures import plots
 from heedmap.maps.recordings import Recording, Selection, short_names
 from heedmap.options import AXES, Axis
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SINK = 10.0
 """A sink receives more than this many times the mean share of a key, by default."""
@@ -25,7 +29,7 @@ Row = dict[str, Any]
 class Budget:
     """The shares of an image's attention, of words and all else: `run.budget`.
 
-        run.budget(by=("layer", "step")), run.budget.sinks(k=10)
+        run.budget(by=("layer", "step")), run.budget.sinks(k=10), run.budget.figure()
 
     A share is a mean probability over the image's positions, in the layers that attend to the text.
     All keys of the softmax count, so that shares sum to 1. Edits of the attention do not count: the
@@ -106,6 +110,19 @@ class Budget:
                 }
                 sinks.append(row | sink)
         return sorted(sinks, key=lambda sink: -sink["times"])
+
+    def figure(self, by: Axes = None) -> "Figure":
+        """Draw a bar of the shares for each row; arguments and errors are those of the shares."""
+        labels = [" ".join(map(str, row.values())) for row, _ in self._means(by)]
+        rows = self.rows(by)
+        axes = [axis for axis in AXES if axis in rows[0]]
+        groups = [name for name in rows[0] if name not in (*axes, "entropy")]
+        return plots.draw_shares(
+            labels,
+            {name: [row[name] for row in rows] for name in groups},
+            title=self.recording.table.prompt,
+            note=" by ".join(["shares of all attention", *axes]),
+        )
 
     @property
     def _keys(self) -> list[tuple[str, str, str]]:
