@@ -14,6 +14,7 @@ import math
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def write(folder: Path, cache: Path) -> str:
         the HTML of the demo.
 
     Raises:
-        SystemExit: if the package of npm is not there and cannot be fetched, or is another one.
+        SystemExit: if the package of npm is not there and cannot be fetched.
     """
     import heedmap as hm
     from heedmap import page, tiny
@@ -78,14 +79,17 @@ def fetch(cache: Path) -> Path:
     """Return the path of the runtime's package, which npm fetches unless it is there.
 
     Raises:
-        SystemExit: if it cannot be fetched, or is not the one whose checksum is known.
+        SystemExit: if it cannot be fetched.
+        ValueError: if it has another checksum than the one that is known.
     """
     path = cache / f"{RUNTIME.replace('@', '-')}.tgz"
     if not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "pack", RUNTIME, "--fetch-retries=0", f"--pack-destination={cache}"]
+        command = ["npm", "pack", RUNTIME, "--fetch-retries=0"]
         try:
-            subprocess.run(command, check=True, capture_output=True, timeout=300)
+            with tempfile.TemporaryDirectory(dir=cache) as folder:
+                subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=300)
+                Path(folder, path.name).replace(path)
         except (OSError, subprocess.SubprocessError) as error:
             raise SystemExit(
                 f"the demo of the site needs {RUNTIME}, which npm did not fetch ({error}): install "
@@ -93,7 +97,7 @@ def fetch(cache: Path) -> Path:
             ) from error
     digest = base64.b64encode(hashlib.sha512(path.read_bytes()).digest()).decode()
     if digest != SHA512:
-        raise SystemExit(f"{path} has another checksum than demo.py states: delete it")
+        raise ValueError(f"{path} has another checksum than demo.py states: delete it")
     return path
 
 
