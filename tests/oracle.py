@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 
+import diffusers
 import numpy as np
 import torch
 from diffusers import (
@@ -29,13 +30,11 @@ from diffusers import (
     DDIMScheduler,
     ErnieImageTransformer2DModel,
     Flux2Transformer2DModel,
-    Flux3Transformer2DModel,
     FluxTransformer2DModel,
     Krea2Transformer2DModel,
     LongCatImageTransformer2DModel,
     Lumina2Transformer2DModel,
     OvisImageTransformer2DModel,
-    QwenImage21Transformer2DModel,
     QwenImageTransformer2DModel,
     SD3Transformer2DModel,
     ZImageTransformer2DModel,
@@ -273,7 +272,14 @@ def confined(
 # --- any layer, also where text and image share a softmax ---------------------------------------
 
 SEQUENCES = (ZImageTransformer2DModel, Lumina2Transformer2DModel, ErnieImageTransformer2DModel)
-APART = (QwenImage21Transformer2DModel,)
+
+
+def newer(name: str) -> tuple[type[nn.Module], ...]:
+    """A model of diffusers' that its oldest supported version may lack."""
+    return (getattr(diffusers, name),) if hasattr(diffusers, name) else ()
+
+
+APART = newer("QwenImage21Transformer2DModel")
 """Those whose image attends in an attention of its own, the last of a layer."""
 JOINT = (
     *SEQUENCES,
@@ -290,7 +296,7 @@ JOINT = (
     QwenImageTransformer2DModel,
     CogView4Transformer2DModel,
     AuraFlowTransformer2DModel,
-    Flux3Transformer2DModel,
+    *newer("Flux3Transformer2DModel"),
 )
 PARTS = ("query", "key", "value", "attn_mask")
 

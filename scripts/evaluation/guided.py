@@ -270,6 +270,13 @@ def by_guides(way: Way, pipe: Any, case: Case, **how: Any) -> tuple[np.ndarray, 
     return np.asarray(run.image.convert("RGB")), run.guide_report.passes
 
 
+def by_another_seed(pipe: Any, case: Case, **how: Any) -> tuple[np.ndarray, int]:
+    """Draw a case plainly from another noise: what anybody does first."""
+    text, seed = case.plan.caption.text, case.plan.seed
+    (run,) = heedmap.generate(pipe, [text], seed=[seed ^ 1], **how)
+    return np.asarray(run.image.convert("RGB")), 0
+
+
 def guided(pipe: Any, case: Case, name: str, draw: Draw, eye: judge.Judge, store: Store) -> Figures:
     """Draw a case in a way, unless it is there already, and return the verdict.
 
@@ -329,6 +336,7 @@ def measure(
             name: partial(by_guides, way, **how) for name, way in WAYS[kind].items()
         }
         ways |= dict((others or {}).get(kind, {}))
+        ways["another seed"] = partial(by_another_seed, **how)
         figures[kind] = {"plain": {"n": len(drawn), "right": share(drawn)}}
         for name, draw in ways.items():
             rows: dict[bool, list[Figures]] = {False: [], True: []}

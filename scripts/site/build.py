@@ -1,7 +1,8 @@
 """Build the documentation site into `outputs/site/html`.
 
     python scripts/site/build.py            some minutes
-    python scripts/site/build.py --quick    one short run for all results, notebooks without output
+    python scripts/site/build.py --quick    one short run for all results, notebooks without output,
+                                            no demo
 
 The sources are `scripts/site/pages` and the documents of the repository. In a page, a line such as
 `<!-- include src/heedmap/GUIDE.md#masks -->` stands for that section, and without "#…" for the
@@ -22,12 +23,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import checking
+import demo
 import documents
 import examples
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 OUT = ROOT / "outputs" / "site"
+PACKAGES = ROOT / "outputs" / "npm"
+"""Where packages of npm are kept from one build to the next."""
 GUIDE = "src/heedmap/GUIDE.md"
 NOTEBOOKS = {
     "tutorials/cross-attention.md": "scripts/tutorial.ipynb",
@@ -38,11 +42,15 @@ CONTEXT = "Examples need `import heedmap as hm` and a pipeline, such as `pipe = 
 """What a section of the guide needs where it stands by itself."""
 
 
-def write_pages(folder: Path, *, quick: bool) -> None:
+def write_pages(folder: Path, *, quick: bool, with_demo: bool) -> None:
     """Write the Markdown of all pages, and the files that they show, into an empty folder."""
     source = HERE / "pages"
     paths = sorted(source.rglob("*.md"))
     texts = {path.relative_to(source).as_posix(): path.read_text("utf-8") for path in paths}
+    shown = demo.WITHOUT
+    if with_demo:
+        shown = demo.write(folder / "demo", PACKAGES)
+    texts["try.md"] = texts["try.md"].replace("<!-- demo -->", shown)
     site = documents.Site(ROOT, os.environ.get("HEEDMAP_REPOSITORY", "").rstrip("/"))
     for page, path in NOTEBOOKS.items():
         site.assign(path, page)
@@ -67,24 +75,25 @@ def write_pages(folder: Path, *, quick: bool) -> None:
         shutil.copyfile(original, path)
 
 
-def build(out: Path = OUT, *, quick: bool = False) -> Path:
+def build(out: Path = OUT, *, quick: bool = False, with_demo: bool = True) -> Path:
     """Build the site anew.
 
     Args:
         out: the folder of `pages` (the sources) and `html` (the site), which are made anew.
         quick: make one short run for all results, and do not run the notebooks.
+        with_demo: export the model for the page where it runs in the browser.
 
     Returns:
         the folder of the site.
 
     Raises:
-        SystemExit: if something is wrong with a page.
+        SystemExit: if something is wrong with a page, or the demo needs npm, which is not there.
     """
     for name in ("pages", "html", ".cache"):
         shutil.rmtree(out / name, ignore_errors=True)
     pages = out / "pages"
     pages.mkdir(parents=True)
-    write_pages(pages, quick=quick)
+    write_pages(pages, quick=quick, with_demo=with_demo)
     examples.write_results(pages / "results", quick=quick)
     for name in ("site.css", "site.js"):
         shutil.copyfile(HERE / name, pages / name)
@@ -118,14 +127,15 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="one short run, no notebook")
+    parser.add_argument("--quick", action="store_true", help="one short run, no notebook, no demo")
     parser.add_argument("--out", type=Path, default=OUT, help="the folder of the site's files")
     return parser.parse_args(arguments)
 
 
 def main() -> None:
     options = parse()
-    print(build(options.out, quick=options.quick) / "index.html")
+    folder = build(options.out, quick=options.quick, with_demo=not options.quick)
+    print(folder / "index.html")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from heedmap.errors import TraceError as TraceError
 from heedmap.errors import TruncatedWordError as TruncatedWordError
 from heedmap.errors import UnknownWordError as UnknownWordError
 from heedmap.errors import WordError as WordError
-from heedmap.figures.overlays import Animation as Animation
 from heedmap.io.schemas import Change as Change
 from heedmap.io.schemas import EditReport as EditReport
 from heedmap.io.schemas import GridReport as GridReport

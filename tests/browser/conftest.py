@@ -1,13 +1,17 @@
 """A browser, the page of real runs in it, and what it asked of the network and of its console."""
 
 import base64
+import functools
+import http.server
 import importlib.util
 import io
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,6 +170,21 @@ def read_outline(opened: Opened) -> tuple[np.ndarray, int]:
     drawn, scale = path.evaluate("e => [e.getAttribute('d'), e.getAttribute('transform')]")
     points = [[float(n) for n in one.split(" ")] for one in re.findall(r"[ML]([^MLVH]+)", drawn)]
     return np.array(points), round(100 / float(re.findall(r"[\d.]+", scale)[0]))
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[str]:
+    """Serve a folder as a web server does, and give its address."""
+    handler = functools.partial(QuietHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 # --- fixtures ---------------------------------------------------------------------------------

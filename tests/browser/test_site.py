@@ -1,19 +1,13 @@
 """The built site: no link leads to nothing, and axe finds nothing on its main pages."""
 
-import functools
-import http.server
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-PAGES = ("index", "guide/maps", "how-to/daam", "reference/python/models")
+from browser.conftest import serve
 
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
+PAGES = ("index", "try", "guide/maps", "how-to/daam", "reference/python/models")
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +16,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     pytest.importorskip("zensical", reason="pip install -c constraints.txt -e '.[dev]'")
     import build
 
-    folder = build.build(tmp_path_factory.mktemp("site") / "site", quick=True)
-    handler = functools.partial(Quiet, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    folder = build.build(tmp_path_factory.mktemp("site") / "site", quick=True, with_demo=False)
+    with serve(folder) as address:
+        yield address
 
 
 @pytest.mark.parametrize(("width", "colours"), [(1400, "light"), (390, "dark")])

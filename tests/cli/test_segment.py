@@ -1,6 +1,5 @@
 """`heedmap segment`: what it saves and prints, and what it refuses."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from PIL import Image
 from cli.calling import error_of, files, run_command, run_json, usage_error_of
 from heedmap.results.runs import Run
 
-ALL = {"segment.json", "labels.png", "labels.npy", "coco.json", "sheet.png"}
+ALL = {"segment.json", "labels.png", "labels.npy", "sheet.png"}
 
 
 def test_segment_saves_the_librarys_masks(saved: Path, run: Run):
@@ -22,7 +21,6 @@ def test_segment_saves_the_librarys_masks(saved: Path, run: Run):
     assert np.array_equal(np.load(folder / "labels.npy"), expected.labels)
     with Image.open(folder / "masks" / "1-red-house.png") as mask:
         assert np.array_equal(np.asarray(mask), np.where(expected.labels == 1, 255, 0))
-    assert json.loads((folder / "coco.json").read_text()) == expected.coco()
 
 
 def test_options_are_passed_on_and_json_is_the_file(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import diffusers
 import numpy as np
 import torch
 from diffusers import (
@@ -20,7 +21,6 @@ from diffusers import (
     AutoencoderKL,
     AutoencoderKLFlux2,
     AutoencoderKLQwenImage,
-    AutoencoderKLQwenImage21,
     AutoencoderKLWan,
     BriaFiboPipeline,
     BriaFiboTransformer2DModel,
@@ -57,8 +57,6 @@ from diffusers import (
     OvisImagePipeline,
     OvisImageTransformer2DModel,
     PixArtAlphaPipeline,
-    QwenImage21Pipeline,
-    QwenImage21Transformer2DModel,
     QwenImageEditPipeline,
     QwenImagePipeline,
     QwenImageTransformer2DModel,
@@ -706,6 +704,12 @@ SYSTEM = "<|im_start|>system\n{{ messages[0].content[0].text }}<|im_end|>\n"
 
 def qwen21() -> DiffusionPipeline:
     """Qwen/Qwen-Image-2.1: its images have an alpha."""
+    from diffusers import (
+        AutoencoderKLQwenImage21,
+        QwenImage21Pipeline,
+        QwenImage21Transformer2DModel,
+    )
+
     words = letter_qwen(*MARKS)
     torch.manual_seed(15)
     transformer = QwenImage21Transformer2DModel(
@@ -1242,6 +1246,8 @@ TABLE: dict[str, Family] = {
     "lumina2": joint(lumina2, APART, 220, call=SCALE, red=(142, 143, 144)),
     "ernie": joint(ernie, GUIDED, None, call=SCALE, red=(1, 2), masks_padding=True),
 }  # fmt: skip
+if not hasattr(diffusers, "QwenImage21Pipeline"):  # diffusers 0.40
+    TABLE = {name: row for name, row in TABLE.items() if row.make is not qwen21}
 FAMILIES = {name: row.make for name, row in TABLE.items() if not row.is_joint}
 FAMILIES |= {"short": short, "least": least}
 UNSAVED = ("dev2", "dev2_image", "qwen_edit", "qwen21_images")

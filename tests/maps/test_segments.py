@@ -1,4 +1,4 @@
-"""Labels of every pixel, held against the soft masks, a decoder of COCO and a reader of PNG."""
+"""Labels of every pixel, held against the soft masks and a reader of PNG."""
 
 import json
 from dataclasses import replace
@@ -26,15 +26,6 @@ def maps_of_phrases(prompt=PROMPT, seed=0) -> HeatMaps:
     width, height = found.size
     picture = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
     return HeatMaps(replace(found, refined=refined), picture)
-
-
-def decode(counts: list[int], size: list[int]) -> np.ndarray:
-    """Pixel by pixel, as COCO says of runs: outside first, down the columns."""
-    height, width = size
-    pixels = [bool(n % 2) for n, count in enumerate(counts) for _ in range(count)]
-    assert len(pixels) == height * width
-    columns = [pixels[at : at + height] for at in range(0, len(pixels), height)]
-    return np.array(columns).T
 
 
 def test_every_concept_is_labelled_also_one_that_names_no_object():
@@ -79,24 +70,6 @@ def test_phrases_are_chosen_by_words_and_numbers():
     one = maps.segment("house")
     np.testing.assert_array_equal(one.mask("house"), maps["house"].mask())
     np.testing.assert_array_equal(maps.refined.segment("house").labels, one.labels)
-
-
-def test_coco_annotations_equal_the_labels():
-    found = maps_of_phrases().segment(threshold=0.3)
-    coco = json.loads(json.dumps(found.coco("a.png")))
-    height, width = found.labels.shape
-    assert coco["images"] == [{"id": 1, "file_name": "a.png", "width": width, "height": height}]
-    assert [one["name"] for one in coco["categories"]] == list(found.names)
-    again = np.zeros_like(found.labels)
-    for one in coco["annotations"]:
-        mask = decode(one["segmentation"]["counts"], one["segmentation"]["size"])
-        again[mask] = one["category_id"]
-        rows, columns = np.nonzero(mask)
-        left = int(columns.min())
-        top = int(rows.min())
-        box = [left, top, int(columns.max()) - left + 1, int(rows.max()) - top + 1]
-        assert (one["area"], one["bbox"]) == (len(rows), box)
-    np.testing.assert_array_equal(again, found.labels)
 
 
 @pytest.mark.parametrize("query", ["chasing", "dog", 0])

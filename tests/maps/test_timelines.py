@@ -1,4 +1,4 @@
-"""Timelines and animations: their frames and their scale."""
+"""Timelines: their frames and their scale."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from making import by_hand, maps_of
 
 from heedmap.errors import ArgumentError, SelectionError, UnknownWordError
 from heedmap.figures import plots
-from heedmap.maps.word_figures import animation, resized, timeline
+from heedmap.maps.word_figures import resized, timeline
 
 
 def values_by_step(maps, count: int) -> list[np.ndarray]:
@@ -79,26 +79,6 @@ def test_a_timeline_without_words_is_refused(word, options, error):
         timeline(maps_of(steps=30), word, **options)
 
 
-@pytest.mark.parametrize("draw", [timeline, animation])
-def test_a_timeline_needs_kept_steps(draw):
+def test_a_timeline_needs_kept_steps():
     with pytest.raises(SelectionError):
-        draw(maps_of(keep=("layer",)), "house")
-
-
-def test_an_animation_has_a_frame_for_every_step():
-    maps = maps_of((12, 20), steps=2)
-    moving = animation(maps, "house")
-    assert moving.durations == (400, 1500)
-    root = (20 / 12) ** 0.5
-    size = round(384 * root), round(384 / root)
-    overlays = by_hand(maps, values_by_step(maps, 2), size)
-    for frame, overlay in zip(moving.frames, overlays, strict=True):
-        whole = np.asarray(frame)
-        inner = np.asarray(overlay)[2:-2, 2:-2].astype(int)
-        h, w = inner.shape[:2]
-        differences = [
-            np.abs(whole[y : y + h, x : x + w] - inner).mean()
-            for y in range(60, 110)
-            for x in range(30, 45)
-        ]
-        assert min(differences) < 3  # at the size of the figure it may be one pixel less wide
+        timeline(maps_of(keep=("layer",)), "house")

@@ -34,7 +34,6 @@ def test_word_figures_have_room_for_another_script():
         word_figures.layers_by_heads(maps, "수박 집", axes=["layer"]),
     ):
         assert_margins_are_white(plots.render(figure))
-    assert_margins_are_white(word_figures.animation(maps, "수박 집").frames[0])
 
 
 def test_word_figures_are_methods_of_a_run():
@@ -44,9 +43,6 @@ def test_word_figures_are_methods_of_a_run():
     timeline = word_figures.timeline(maps, "house", frames=2)
     assert same_pixels(run.timeline(1, frames=2), timeline)
     assert not same_pixels(run.timeline("at house", frames=2), timeline)
-    moving = word_figures.animation(maps, "house").frames
-    for frame, other in zip(run.animation("house").frames, moving, strict=True):
-        assert same_pixels(frame, other)
     table = word_figures.layers_by_heads(maps, "house")
     assert same_pixels(run.layers_by_heads("house"), table)
 

@@ -38,6 +38,7 @@ def test_each_loss_is_that_of_a_run_without_it(random_model, run, by_head):
         assert one.outside == pytest.approx(change[~mask].mean(), rel=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:the edit .* did not visibly change")
 def test_what_cannot_be_ranked_is_refused(random_model, run):
     with pytest.raises(SelectionError):
         hm.rank(random_model, run, "house", layers="absent")

@@ -56,6 +56,7 @@ def cut(heat, size, threshold):
         ("pixart", (256, 256), 3, {"blend_from": 0.4, "threshold": 0.7}, ("layer",)),
     ],
 )
+@pytest.mark.filterwarnings("ignore:the edit .* did not visibly change")
 def test_blended_latents_equal_the_definition(kind, size, steps, options, keep):
     draw_blend(load_random(kind, AttnProcessor2_0), size, steps, options, keep)
 

@@ -284,6 +284,20 @@ def test_a_guided_run_is_saved_and_repeats(model, tmp_path):
     assert hm.repeat(model, tmp_path / "run").same
 
 
+def test_guides_of_an_edit_change_the_edited_image_alone(model, tmp_path):
+    """The edit takes the source's attention, which depends on the source's latents."""
+    call = {"source": "a red house", "target": "a red cat", "seed": 0, "steps": 3}
+    plain = hm.edit(model, **call)
+    pair = hm.edit(model, guide=[hm.Inside("cat", (0, 0, 64, 128), **SURE)], **call)
+    assert same_pixels(pair.source.image, plain.source.image)
+    assert not same_pixels(pair.edited.image, plain.edited.image)
+    report = pair.edited.guide_report
+    assert report.after[0][-1] < report.before[0][0]
+    assert (pair.source.guide_report, pair.source.settings.guide) == (None, ())
+    pair.save(tmp_path / "edit")
+    assert hm.repeat(model, tmp_path / "edit").same
+
+
 def test_a_loss_of_the_users_own_is_given_again_to_repeat(model):
     def loss(maps, step):
         return 1 - maps["house"].max()

@@ -51,7 +51,12 @@ def test_coco_numbers_the_classes_of_all_runs_alike(runs: Path, tmp_path: Path):
             assert picture.tobytes() == run.image.tobytes()
         labels = np.zeros((image["height"], image["width"]), int)
         for one in found.imgToAnns[image["id"]]:
-            labels[found.annToMask(one) > 0] = one["category_id"]
+            mask = found.annToMask(one) > 0
+            labels[mask] = one["category_id"]
+            rows, columns = np.nonzero(mask)
+            left, top = int(columns.min()), int(rows.min())
+            box = [left, top, int(columns.max()) - left + 1, int(rows.max()) - top + 1]
+            assert (one["area"], one["bbox"]) == (len(rows), box)
         assert np.array_equal(labels, labels_of(run))
 
 

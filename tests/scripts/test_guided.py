@@ -64,12 +64,12 @@ def test_a_folder_goes_on_where_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(guided, "WAYS", {"two": {}})
     call = (None, tmp_path, 2, 4, 0, lambda *_: None, ["two"], {"two": {"own": draw}})
     figures = guided.measure(*call)
-    assert len(drawn) == 4 + 2
+    assert len(drawn) == 4 + 2 + 2  # plain, own, and from another seed
     assert figures["two"]["plain"] == {"n": 4, "right": 0}
     own = figures["two"]["own"]
     assert (own["n failed"], own["repaired"], own["n passed"], own["broken"]) == (2, 0, 0, None)
     assert own["passes"] == 3
-    assert guided.measure(*call) == figures and len(drawn) == 6
+    assert guided.measure(*call) == figures and len(drawn) == 8
     assert "| | own | 0 % of 2 | – of 0 |" in guided.table(figures)
 
 

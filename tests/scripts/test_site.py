@@ -7,6 +7,7 @@ import nbformat
 import pytest
 
 import checking
+import demo
 import documents
 import examples
 import heedmap
@@ -136,3 +137,15 @@ def test_formulas_of_a_notebook_are_mathml_and_its_code_stays(tmp_path: Path):
     page = examples.notebook_page(path, tmp_path / "images", "images", run=False)
     assert page.count("<math") == 3 and page.count('display="block"') == 1
     assert "price = '$1 and $2'" in page and "[first](#1-a-part)" in page
+
+
+def test_the_demo_needs_the_package_whose_checksum_it_knows(tmp_path: Path):
+    (tmp_path / "onnxruntime-web-1.30.0.tgz").write_bytes(b"another one")
+    with pytest.raises(ValueError):
+        demo.fetch(tmp_path)
+
+
+def test_the_demo_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit, match="npm"):
+        demo.fetch(tmp_path / "npm")

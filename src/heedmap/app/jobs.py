@@ -3,7 +3,6 @@
 import html
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from itertools import chain
@@ -12,18 +11,14 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends import loading
-from heedmap.backends.autoencoders import pictures_of, unscaled
 from heedmap.checks import check_one_of
 from heedmap.errors import RunError, record_warnings
 from heedmap.page import pages
 from heedmap.tiny import FOLDERS
 
 _POLL = 0.2  # seconds between two updates of the page
-_PAUSE = 0.5  # seconds between two previews, at least
-_DECODED = 32  # cells on the longer side of the latent that a preview is decoded from
 _WORKER = ThreadPoolExecutor(1, "heedmap-job")
 """Runs one job at a time."""
 
@@ -74,8 +69,6 @@ class Job:
         self._work = work
         self._cancelled = threading.Event()
         self._bar = ""
-        self._preview = ""
-        self._next = 0.0
 
     def __iter__(self) -> Iterator[str]:
         self.future = _WORKER.submit(self._run)
@@ -101,36 +94,13 @@ class Job:
         self._bar = f"value='{step}' max='{steps}'"
         self.check()
 
-    def preview(self, pipe: Any) -> Callable[[torch.Tensor], None]:
-        """Return a function that shows the latents of a pipeline, from time to time."""
-        vae = pipe.vae
-
-        def show(latents: torch.Tensor) -> None:
-            if time.monotonic() >= self._next:
-                sides = latents.shape[-2:]
-                part = min(1.0, _DECODED / max(sides))
-                h, w = (max(1, round(side * part)) for side in sides)
-                small = adaptive_avg_pool2d(latents, (h, w))
-                images = pictures_of(vae, unscaled(vae, small)).nan_to_num().clamp(0, 1)
-                row = torch.cat([*images], dim=-1)  # side by side
-                pixels = (row * 255).round().byte().movedim(0, -1).cpu().numpy()
-                link = pages.link(
-                    Image.fromarray(pixels),
-                    "webp",
-                    quality=80,
-                )
-                self._preview = f"<img src='{link}' alt='Preview'>"
-                self._next = time.monotonic() + _PAUSE
-
-        return show
-
     def html(self) -> str:
-        """Write the state of the job: its step, a bar, a preview; at the end the warnings."""
+        """Write the state of the job: its step and a bar; at the end the warnings."""
         if self.future.done():
             lines = map(html.escape, (self.text, *self.warnings))
             return "".join(f"<p>{line}</p>" for line in lines)
         bar = f"<progress {self._bar} aria-label='Progress'></progress>"
-        return f"<p>{self.text}</p>{bar}{self._preview}"
+        return f"<p>{self.text}</p>{bar}"
 
 
 # --- saved results ----------------------------------------------------------------------------

@@ -285,7 +285,7 @@ class App:
                 form.more(self._axes, "only", *EDITING)
 
     def _locate(self, _: Any) -> None:
-        with self._form("locate", self._draw(hm.locate, preview=False)) as form:
+        with self._form("locate", self._draw(hm.locate)) as form:
             form.add("picture", _upload())
             form.field("prompt", info="The words to find.")
             form.buttons("Locate")
@@ -416,18 +416,12 @@ class App:
             lambda: "Nothing was saved.", None, status, cancels=event, **_QUIET
         )
 
-    def _draw(self, function: Callable[..., Any], *, preview: bool = True) -> Any:
+    def _draw(self, function: Callable[..., Any]) -> Any:
         """Make a call of a function of heedmap that draws with the page's model."""
 
         def call(job: Job, _: Path, model: str, arguments: dict[str, Any]) -> Any:
             pipe = self.models.load(model)
-            previews = {"preview": job.preview(pipe)} if preview else {}
-            return function(
-                pipe,
-                **arguments,
-                progress=job.progress,
-                **previews,
-            )
+            return function(pipe, **arguments, progress=job.progress)
 
         return call
 

@@ -173,7 +173,7 @@ class QwenImageEdit(QwenImage):
     def _token_count(self, image: Image.Image) -> int:
         """Return the number of tokens that the text encoder reads of an image."""
         processor = self.pipe.processor.image_processor
-        patches = processor.get_number_of_image_patches(image.height, image.width)
+        patches = processor.get_number_of_image_patches(image.height, image.width, {})
         return patches // processor.merge_size**2
 
 

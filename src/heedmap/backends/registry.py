@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from math import prod
 from typing import Any
 
+import diffusers
 import torch
 from diffusers import ZImageControlNetModel
 from diffusers.models.attention_processor import Attention
@@ -21,7 +22,6 @@ from heedmap.backends import (
     ernie,
     flux,
     flux2,
-    flux3,
     hunyuan,
     krea2,
     longcat,
@@ -29,7 +29,6 @@ from heedmap.backends import (
     ovis,
     pixart,
     qwen,
-    qwen21,
     sana,
     sd3,
     unet,
@@ -51,7 +50,6 @@ FAMILIES: tuple[type[Family], ...] = (
     flux.Flux,
     flux.Chroma,
     flux2.Flux2,
-    flux3.Flux3,
     ovis.OvisImage,
     longcat.LongCatImage,
     bria.Bria,
@@ -59,13 +57,21 @@ FAMILIES: tuple[type[Family], ...] = (
     krea2.Krea2,
     qwen.QwenImage,
     qwen.QwenImageEdit,
-    qwen21.QwenImage21,
     cogview4.CogView4,
     aura_flow.AuraFlow,
     zimage.ZImage,
     lumina2.Lumina2,
     ernie.ErnieImage,
 )
+# Models that the oldest version of diffusers which heedmap runs with does not have.
+if hasattr(diffusers, "QwenImage21Transformer2DModel"):
+    from heedmap.backends.qwen21 import QwenImage21
+
+    FAMILIES += (QwenImage21,)
+if hasattr(diffusers, "Flux3Transformer2DModel"):
+    from heedmap.backends.flux3 import Flux3
+
+    FAMILIES += (Flux3,)
 UNSERVED: Mapping[str, Sequence[str]] = {
     "draws views that overlap, none of the whole image": [
         "StableDiffusionPanoramaPipeline"

@@ -16,6 +16,7 @@ from heedmap.cli.console import (
     parsed,
     summary,
 )
+from heedmap.cli.generate import ExcitedWords, InsideBoxes, guides
 from heedmap.errors import plural
 from heedmap.options import EditOptions, GenerateOptions
 from heedmap.parsing import by_word, parse_integers, parse_windows, parse_word_weights
@@ -39,6 +40,8 @@ def edit(
     target: Targets = None,
     *,
     seed: Seed = None,
+    excite: ExcitedWords = None,
+    inside: InsideBoxes = None,
     **options: Any,
 ) -> None:
     """Generate SOURCE and its edit to each TARGET from the same noise.
@@ -49,7 +52,14 @@ def edit(
     from heedmap.results.grids import result_name
 
     place = task.place(several=len(target or ()) > 1)
-    result: Any = hm.edit(task.load(), source, target, seed=seed, **options)
+    result: Any = hm.edit(
+        task.load(),
+        source,
+        target,
+        seed=seed,
+        guide=guides(excite, inside),
+        **options,
+    )
     pairs: dict[Path, hm.EditResult] = {}
     for pair in result if target else [result]:
         pairs[place.put(pair.save, result_name(pair))] = pair

@@ -27,6 +27,16 @@ _INSIDE = (
 )
 
 
+ExcitedWords = Annotated[list[str] | None, typer.Option(metavar="WORD", help=_EXCITE)]
+InsideBoxes = Annotated[list[Any] | None, parsed(parse_box, "WORD=L,T,R,B", _INSIDE)]
+
+
+def guides(excite: list[str] | None, inside: list[Any] | None) -> list[Any]:
+    """Return the guides of the options `--excite` and `--inside`."""
+    boxes = [hm.Inside(word, box) for word, box in inside or ()]
+    return [*map(hm.Excite, excite or ()), *boxes]
+
+
 @command(GenerateOptions, model=EMBEDDED, out=OUTPUTS)
 def generate(
     task: Task,
@@ -39,12 +49,8 @@ def generate(
     confine: Annotated[
         list[Any] | None, parsed(parse_box, "WORD=L,T,R,B", _CONFINE)
     ] = None,
-    excite: Annotated[
-        list[str] | None, typer.Option(metavar="WORD", help=_EXCITE)
-    ] = None,
-    inside: Annotated[
-        list[Any] | None, parsed(parse_box, "WORD=L,T,R,B", _INSIDE)
-    ] = None,
+    excite: ExcitedWords = None,
+    inside: InsideBoxes = None,
     **options: Any,
 ) -> None:
     """Generate an image of PROMPT and show where the model read each word.
@@ -54,8 +60,6 @@ def generate(
     from heedmap.results.grids import result_name
 
     edits = [hm.Confine(word, box) for word, box in confine or ()]
-    guide: list[Any] = [*map(hm.Excite, excite or ())]
-    guide += [hm.Inside(word, box) for word, box in inside or ()]
     place = task.place(several=count > 1)
     runs: dict[Path, hm.Run] = {}
     pipe = task.load()
@@ -65,7 +69,7 @@ def generate(
             prompt,
             seed=seed,
             edits=edits,
-            guide=guide,
+            guide=guides(excite, inside),
             **options,
         )
         runs[place.put(run.save, result_name(run))] = run

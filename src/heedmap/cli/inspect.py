@@ -57,9 +57,7 @@ def inspect(
     budget: Annotated[bool, typer.Option("--budget", help=_BUDGET)] = False,
     over: Annotated[
         Literal["steps", "layers", "heads", "layers,heads"] | None,
-        typer.Option(
-            help="Show one --word over its steps (also as a GIF), layers or heads."
-        ),
+        typer.Option(help="Show one --word over its steps, layers or heads."),
     ] = None,
     scale: Annotated[
         Literal["shared", "word", "raw"] | None,
@@ -70,12 +68,10 @@ def inspect(
     """Show the maps of a saved run, for some words, layers or steps.
 
     No model is loaded. Without options, only prints a table of the maps. With options, also saves
-    overlays (words/) and a sheet; with --over, a sheet of a word over its steps (timeline.png,
-    timeline.gif), layers or heads.
+    overlays (words/) and a sheet; with --over, a sheet of a word over its steps, layers or heads.
     """
     from heedmap.io.places import check_places, place_label
     from heedmap.maps.word_figures import (
-        animation,
         layers_by_heads,
         mean_of,
         timeline,
@@ -146,7 +142,6 @@ def inspect(
             figures["budget"] = saved.budget.figure()
         if over == "steps":
             figures["timeline"] = timeline(maps, words[0], **scales)
-            files["timeline.gif"] = animation(maps, words[0], **scales).gif()
         elif over:
             axes: Any = [axis.removesuffix("s") for axis in over.split(",")]
             name = over.replace(",", "-")
@@ -178,7 +173,7 @@ def segment(
     """Save masks of the phrases of a saved run.
 
     No model is loaded. Assigns each pixel to one phrase or to the background. Saves a label image,
-    a NumPy array, COCO annotations, a mask of each phrase and a sheet.
+    a NumPy array, a mask of each phrase and a sheet; `heedmap dataset RUN` saves COCO.
     """
     maps = maps_of(hm.Run.load(run), "concepts" if concepts else "maps")
     place = task.place(run / "segment")

@@ -1,1 +1,1 @@
-"""Heat over images, animations, and figures of matplotlib; functions of arrays, without torch."""
+"""Heat over images, and figures of matplotlib; functions of arrays, without torch."""

@@ -1,24 +1,19 @@
-"""Images: maps resized, coloured and laid over an image, mosaics of steps, animations.
+"""Images: maps resized, coloured and laid over an image, mosaics of steps.
 
 Axes: h, w the rows and columns of a map · H, W those of an image.
 """
 
-import base64
-import html
-import io
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image, ImageColor
+from PIL import Image, ImageColor, ImageOps
 
 from heedmap.checks import check_int, is_constant
 from heedmap.errors import ArgumentError, quoted
 from heedmap.io.reading import MAX_SIDE
 from heedmap.io.schemas import StepSource
-from heedmap.io.writing import put_file
 
 # Perceptually even, dark is less.
 COLORMAPS = (
@@ -54,7 +49,7 @@ def enlarge(image: Image.Image, *, short_side: int = 256) -> Image.Image:
         most=MAX_SIDE,
     )
     times = math.ceil(enough / min(rgb.size))
-    return rgb.resize((rgb.width * times, rgb.height * times), Image.Resampling.LANCZOS)
+    return ImageOps.scale(rgb, times, Image.Resampling.LANCZOS)
 
 
 def resize_map(values: ArrayLike, size: tuple[int, int]) -> NDArray[np.float32]:
@@ -179,7 +174,7 @@ def _scaled(
     return np.clip((spread - low) / (high - low), 0, 1)
 
 
-# --- images of steps, and animations --------------------------------------------------------------
+# --- images of steps ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,55 +233,3 @@ def _cell(
     x = column * width
     y = row * height
     return x, y, x + width, y + height
-
-
-@dataclass(frozen=True, eq=False)
-class Animation:
-    """Frames that a GIF shows one after the other, again and again (`heedmap.Run.animation`).
-
-    Attributes:
-        label: the title.
-        frames: RGB images of one size.
-        durations: of each frame, in milliseconds, a multiple of 10.
-    """
-
-    label: str
-    frames: tuple[Image.Image, ...] = field(repr=False)
-    durations: tuple[int, ...] = field(repr=False)
-
-    def gif(self) -> bytes:
-        """Return the bytes of a GIF file; all frames share one palette, lest colours flicker."""
-        strip = Image.fromarray(np.concatenate([*map(np.asarray, self.frames)]))
-        half = strip.width // 2, strip.height // 2
-        sample = strip.resize(half, Image.Resampling.NEAREST)
-        palette = sample.quantize(256, Image.Quantize.MEDIANCUT, kmeans=1)
-        first, *others = (
-            frame.quantize(palette=palette, dither=Image.Dither.NONE)
-            for frame in self.frames
-        )
-        file = io.BytesIO()
-        first.save(
-            file,
-            "GIF",
-            save_all=True,
-            append_images=others,
-            duration=list(self.durations),
-            loop=0,
-            disposal=1,
-            optimize=False,
-        )
-        return file.getvalue()
-
-    def save(self, path: str | Path) -> Path:
-        """Write the GIF file, in the place of an older one, and return its path.
-
-        Raises:
-            RunError: if the file cannot be written.
-        """
-        return put_file(path, self.gif())
-
-    def _repr_html_(self) -> str:
-        data = base64.b64encode(self.gif()).decode()
-        return (
-            f'<img alt="{html.escape(self.label)}" src="data:image/gif;base64,{data}">'
-        )

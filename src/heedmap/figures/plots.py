@@ -173,17 +173,19 @@ def draw_matrix(
     labels: Sequence[str],
     *,
     title: str,
-    note: str,
     scale: str,
 ) -> "Figure":
     """Draw a matrix (N, N) of values from 0 on, with N labels at its rows and above its columns."""
+    from matplotlib.figure import Figure
+
     texts = [textwrap.shorten(label, 14, placeholder="…") for label in labels]
     side = min(20 * len(labels), MAX_HEIGHT) + 160
-    figure, ax = _plot(side, side, title, note)
-    cells = ax.imshow(values, COLORMAP, vmin=0)
+    figure = Figure((side / 72, side / 72), dpi=144, layout="constrained")
+    figure.suptitle(wrap(title, side - _MARGIN, _TITLE), size=_TITLE)
+    ax = figure.subplots()
+    cells = ax.matshow(values, cmap=COLORMAP, vmin=0)
     ax.set_xticks(range(len(texts)), texts, rotation=90)
     ax.set_yticks(range(len(texts)), texts)
-    ax.xaxis.tick_top()
     figure.colorbar(cells, label=scale, location="bottom", shrink=0.5)
     return with_bars(figure, ())
 
@@ -240,7 +242,15 @@ def draw_shares(
     note: str,
 ) -> "Figure":
     """Draw a bar for each label, divided into shares by their names."""
-    figure, ax = _plot(560, 14 * len(labels) + 110, title, note)
+    from matplotlib.figure import Figure
+
+    width = 560
+    height = 14 * len(labels) + 110
+    figure = Figure((width / 72, height / 72), dpi=144, layout="constrained")
+    figure.suptitle(wrap(title, width - _MARGIN, _TITLE), size=_TITLE)
+    ax = figure.subplots()
+    ax.set_title(note, size=_NOTE, color=_SOFT)
+    ax.tick_params(length=0, labelsize=_NOTE)
     ax.set_prop_cycle(color=HUES)
     start = np.zeros(len(labels))
     for name, values in shares.items():
@@ -250,23 +260,6 @@ def draw_shares(
     ax.set(xlim=(0, 1), ylim=(len(labels) - 0.5, -0.5))
     figure.legend(loc="outside lower center", ncols=len(shares))
     return with_bars(figure, ())
-
-
-def _plot(
-    width: float,
-    height: float,
-    title: str,
-    note: str,
-) -> tuple["Figure", "Axes"]:
-    """Make a figure of one plot, whose places matplotlib chooses."""
-    from matplotlib.figure import Figure
-
-    figure = Figure((width / 72, height / 72), dpi=144, layout="constrained")
-    figure.suptitle(wrap(title, width - _MARGIN, _TITLE), size=_TITLE)
-    ax = figure.subplots()
-    ax.set_title(note, size=_NOTE, color=_SOFT)
-    ax.tick_params(length=0, labelsize=_NOTE)
-    return figure, ax
 
 
 def render(figure: "Figure") -> Image.Image:

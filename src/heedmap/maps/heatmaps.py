@@ -306,7 +306,6 @@ class HeatMaps(Mapping[str, HeatMap]):
     reading: Recording | None = field(default=None, repr=False, kw_only=True)
     _selection: Selection | None = None  # None: all
     _whole: Recording | None = None  # the recording of refined maps
-    _shared: tuple[float, float] | None = None  # in place of the range of all words
 
     def __repr__(self) -> str:
         return f"<HeatMaps of {quoted(self.tokens.prompt)}>"
@@ -370,10 +369,6 @@ class HeatMaps(Mapping[str, HeatMap]):
             WordError: if the prompt has no such word, or the model did not read it.
         """
         return self._map(self.tokens.at(number).text, self.tokens.tokens_at(number))
-
-    def without_shared_scale(self) -> "HeatMaps":
-        """Return maps whose `shared` is 0 to 1: the range of all words of a prompt takes long."""
-        return replace(self, _shared=(0.0, 1.0))
 
     def token(self, position: int) -> HeatMap:
         """Return the map of one token, by its position in the encoded text (0 is the start token).
@@ -605,7 +600,7 @@ class HeatMaps(Mapping[str, HeatMap]):
             self.part.mean_of(positions),
             self.recording.size,
             self.image,
-            self._shared or self.part.extremes,
+            self.part.extremes,
             positions,
             whole if has_phrases else None,
             self._whole is not None,

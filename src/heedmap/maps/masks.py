@@ -222,39 +222,6 @@ class Segments:
         image.putpalette(bytes(3) + overlays.hue_colours().tobytes())
         return image
 
-    def coco(self, file_name: str = "image.png") -> dict[str, Any]:
-        """Return the masks in the format of COCO, of plain JSON types.
-
-        Each phrase with a pixel has an annotation. Its runs are not compressed, and count down the
-        columns (`pycocotools.mask.frPyObjects` reads them).
-
-        Args:
-            file_name: of the image.
-        """
-        height, width = self.labels.shape
-        image = {"id": 1, "file_name": file_name, "width": width, "height": height}
-        categories: list[dict[str, Any]] = []
-        annotations: list[dict[str, Any]] = []
-        for number, name in enumerate(self.names, 1):
-            categories.append({"id": number, "name": name})
-            mask = self.labels == number
-            if mask.any():
-                annotation = {
-                    "id": number,
-                    "image_id": 1,
-                    "category_id": number,
-                    "segmentation": {"size": [height, width], "counts": _runs(mask)},
-                    "area": int(mask.sum()),
-                    "bbox": _box(mask),
-                    "iscrowd": 0,
-                }
-                annotations.append(annotation)
-        return {
-            "images": [image],
-            "categories": categories,
-            "annotations": annotations,
-        }
-
     def save(
         self,
         folder: str | Path,
@@ -262,11 +229,11 @@ class Segments:
         run: str | Path | None = None,
         kind: Literal["png", "svg", "pdf"] = "png",
     ) -> Path:
-        """Write the folder, whole or not at all: labels, COCO, a mask of each phrase, the sheet.
+        """Write the folder, whole or not at all: labels, a mask of each phrase, the sheet.
 
-        The files are `labels.png`, `labels.npy`, `coco.json`, `masks/<label>-<phrase>.png` (black
-        and white), `sheet.png` and `segment.json`, which describes the phrases. A phrase without a
-        pixel has a black mask.
+        The files are `labels.png`, `labels.npy`, `masks/<label>-<phrase>.png` (black and white),
+        `sheet.png` and `segment.json`, which describes the phrases. A phrase without a pixel has a
+        black mask. `heedmap.dataset` writes COCO, also of one run.
 
         Args:
             folder: new or empty.
@@ -294,7 +261,7 @@ class Segments:
                 "label": number,
                 "share": round(share, 6),
                 "pixels": int(mask.sum()),
-                "box": _box(mask),
+                "box": box_of(mask),
                 "file": str(folder / file),
             }
             phrases.append(phrase)
@@ -306,8 +273,7 @@ class Segments:
             "sheet": str(folder / f"sheet.{kind}"),
             "phrases": phrases,
         }
-        for file, content in (("coco.json", self.coco()), ("segment.json", about)):
-            files[file] = f"{json.dumps(content)}\n".encode()
+        files["segment.json"] = f"{json.dumps(about)}\n".encode()
         return save_parts(folder, files)
 
     def sheet(self) -> Image.Image:
@@ -388,14 +354,7 @@ def segmented(
     )
 
 
-def _box(mask: np.ndarray) -> list[int] | None:
+def box_of(mask: np.ndarray) -> list[int] | None:
     """Return left, top, width and height of the inside, in pixels; None where nothing is inside."""
     box = Image.fromarray(mask).getbbox()
     return box and [box[0], box[1], box[2] - box[0], box[3] - box[1]]
-
-
-def _runs(mask: np.ndarray) -> list[int]:
-    """Return the lengths of runs of pixels outside and inside in turn, down the columns."""
-    flat = mask.ravel(order="F")
-    changes = np.flatnonzero(np.diff(flat, prepend=False))
-    return np.diff([0, *changes.tolist(), flat.size]).tolist()

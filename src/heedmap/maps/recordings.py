@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
@@ -22,7 +22,7 @@ from msgspec import Meta
 from PIL import Image
 from safetensors import SafetensorError, safe_open
 
-from heedmap.checks import as_list, is_constant
+from heedmap.checks import is_constant
 from heedmap.errors import (
     ArgumentError,
     NothingRecordedError,
@@ -155,12 +155,11 @@ class RecordingInfo:
     table: TokenTable
     latent: tuple[SideLength, SideLength]
     size: tuple[SideLength, SideLength]
+    share_of: Share | None = field(default=None, kw_only=True)
 
     def info(self) -> dict[str, Any]:
         """Return these attributes by name."""
-        return {
-            field.name: getattr(self, field.name) for field in fields(RecordingInfo)
-        }
+        return {one.name: getattr(self, one.name) for one in fields(RecordingInfo)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -168,7 +167,6 @@ class RecordingFile(RecordingInfo):
     """The description of the arrays in `maps.safetensors`."""
 
     format: Format
-    share_of: Share | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +197,6 @@ class Recording(RecordingInfo):
     axes: ClassVar = ("step", "head", "position", "token")
     arrays: tuple[np.ndarray, ...]
     refined: np.ndarray | None = None
-    share_of: Share | None = None
     outputs: tuple[np.ndarray, ...] = ()
 
     def __post_init__(self) -> None:
@@ -274,7 +271,7 @@ class Recording(RecordingInfo):
         arrays |= {f"output.{i}": array for i, array in enumerate(self.outputs)}
         if self.refined is not None:
             arrays["refined"] = self.refined
-        about = RecordingFile(**self.info(), format=FORMAT, share_of=self.share_of)
+        about = RecordingFile(**self.info(), format=FORMAT)
         text = msgspec.json.encode(about, order="deterministic").decode()
         dense = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         put_file(path, safetensors.numpy.save(dense, metadata={"heedmap": text}))
@@ -337,7 +334,6 @@ def _read(about: RecordingFile, arrays: Mapping[str, np.ndarray]) -> Recording:
         **about.info(),
         arrays=tuple(arrays[name] for name in shapes if name.startswith("layer")),
         refined=arrays.get("refined"),
-        share_of=about.share_of,
         outputs=tuple(arrays[name] for name in shapes if name.startswith("output")),
     )
 
@@ -393,12 +389,8 @@ class Selection:
                 numbers.append(i)
         if not numbers:
             parts = {layer.name: layer.part for layer in self.recording.layers}
-            names = as_list(layers)
-            text = quoted(layers)
-            if names is not None:
-                text = ", ".join(map(quoted, names))
             raise SelectionError(
-                f"no layer matches layers={text}, resolution={quoted(resolution)}: "
+                f"no layer matches layers={quoted(layers)}, resolution={quoted(resolution)}: "
                 f"available are {layers_there(parts, str(layers))}"
             )
         return replace(self, layers=tuple(numbers))
@@ -551,8 +543,5 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float | None:
     """
     if is_even(a) or is_even(b):
         return None
-    one, other = (ranks(each).ravel() for each in (a, b))
-    one = one - one.mean()
-    other = other - other.mean()
-    size = float(np.sqrt((one @ one) * (other @ other)))
-    return float(np.clip(one @ other / size, -1, 1))
+    exact = np.corrcoef(ranks(a).ravel(), ranks(b).ravel())[0, 1]
+    return round(float(exact), 12)  # 1 for the same order

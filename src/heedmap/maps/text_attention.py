@@ -59,7 +59,6 @@ class TextAttention:
             sums / np.array(sizes)[:, None],
             labels,
             title=f"{table.prompt} · text to text",
-            note="what the word at the left reads of the word above",
             scale="share of all attention of the word at the left",
         )
 

@@ -15,7 +15,6 @@ from PIL import Image
 from heedmap.checks import as_list, check_int, check_subset
 from heedmap.errors import ArgumentError, plural, quoted
 from heedmap.figures import overlays, plots
-from heedmap.figures.overlays import Animation
 from heedmap.figures.plots import Panel, ScaleBar
 from heedmap.maps.heatmaps import (
     SCALES,
@@ -23,7 +22,6 @@ from heedmap.maps.heatmaps import (
     HeatMaps,
     Scale,
     colour_ranges,
-    common_range,
     scale_name,
 )
 from heedmap.options import Axis
@@ -35,10 +33,6 @@ SIDE = 256
 """Pixels of an image, the geometric mean of its sides."""
 FRAMES = 9
 """Steps on a timeline."""
-MOST_FRAMES = 60
-"""Steps in an animation."""
-ANIMATION_SIDE = 384
-"""Pixels of the image in an animation, the geometric mean of its sides."""
 
 
 def timeline(
@@ -55,51 +49,30 @@ def timeline(
             f"word is {quoted(word)}: expected a word, or a list of words"
         )
     maps = resized(maps, SIDE)
-    steps = _spread(maps.steps, frames)
-    rows = [_by_step(maps, one, scale) for one in words]
+    steps = maps.steps
+    parts = [maps.select(steps=step) for step in steps]
+    rows = [[part[one] for part in parts] for one in words]
     is_shared = scale != "word" or len(rows) == 1
-    heats = [row.values() for row in rows]
-    ranges, ends = colour_ranges(heats, scale, shared=is_shared)
+    ranges, ends = colour_ranges(rows, scale, shared=is_shared)
     where = "at all steps" if is_shared else "of a row"
+    chosen = _spread(len(steps), frames)
     timesteps = maps.recording.timesteps
-    note = f"{len(steps)} of {plural(len(timesteps), 'step')}, each by itself"
-    labels = [row[steps[0]].label for row in rows]
+    note = f"{len(chosen)} of {plural(len(timesteps), 'step')}, each by itself"
+    labels = [row[0].label for row in rows]
     about: dict[str, Any] = {
         "title": f"Over the steps: {', '.join(labels)}",
         "note": f"{note} · {mean_of(maps, 'step')} · {maps.tokens.prompt}",
         "bars": [_scale_bar(maps, scale, where, ends)],
     }
-    columns = [f"step {step}" for step in steps]
+    columns = [f"step {steps[number]}" for number in chosen]
     images = [
-        _images([row[step] for step in steps], span)
+        _images([row[number] for number in chosen], span)
         for row, span in zip(rows, ranges, strict=True)
     ]
     if len(rows) > 1:
         return plots.draw_table([*zip(labels, images, strict=True)], columns, **about)
-    notes = [f"timestep {timesteps[step]:.4g}" for step in steps]
+    notes = [f"timestep {timesteps[steps[number]]:.4g}" for number in chosen]
     return plots.draw_panels(_panels(maps, columns, images[0], notes), **about)
-
-
-def animation(maps: HeatMaps, word: str | int, *, scale: Scale = "word") -> Animation:
-    """Draw the animation of `Run.animation`, for maps or a selection of them."""
-    maps = resized(maps, ANIMATION_SIDE)
-    heats = _by_step(maps, word, scale)
-    ends = common_range(heats.values(), scale)
-    steps = _spread(maps.steps, MOST_FRAMES)
-    images = _images([heats[step] for step in steps], ends)
-    title = f"Over the steps: {heats[steps[0]].label}"
-    bar = _scale_bar(maps, scale, "at all steps", ends)
-    last = len(maps.recording.timesteps) - 1
-    frames: list[Image.Image] = []
-    for step, image in zip(steps, images, strict=True):
-        panel = Panel(f"step {step} of 0–{last}", image)
-        figure = plots.draw_panels([panel], title=title, bars=[bar])
-        frames.append(plots.render(figure))
-    # GIFs count in hundredths.
-    duration = int(np.clip(500 / len(frames), 8, 40)) * 10
-    durations = [duration] * len(frames)
-    durations[-1] = max(1500, duration)
-    return Animation(title, tuple(frames), tuple(durations))
 
 
 def layers_by_heads(
@@ -122,30 +95,32 @@ def layers_by_heads(
         # Heat alone: at this size an image below it would be no more than noise.
         maps = replace(maps, image=None)
     parts = [maps]
+    layers = [layer.short for layer in maps.layers]
     if "layer" in names:
         parts = [maps.select(layer.name) for layer in maps.layers]
-    rows = [[_map_of(part, word, scale)] for part in parts]
+    rows = [[part[word]] for part in parts]
+    heads: list[str] = []
     if "head" in names:
-        rows = [_by_head(part, word, scale) for part in parts]
-    heats = [*chain(*rows)]
-    ends = common_range(heats, scale)
+        heads = [f"head {head}" for head in maps.heads]
+        rows = [
+            [part.select(heads=head)[word] for head in part.heads] for part in parts
+        ]
+    (span,), ends = colour_ranges([[*chain(*rows)]], scale, shared=True)
     where = f"in all {' and '.join(f'{name}s' for name in names)} shown"
     about: dict[str, Any] = {
-        "title": f"By {' and '.join(names)}: {heats[0].label}",
+        "title": f"By {' and '.join(names)}: {rows[0][0].label}",
         "note": f"{mean_of(maps, *names)} · {maps.tokens.prompt}",
         "bars": [_scale_bar(maps, scale, where, ends)],
     }
-    layers = [layer.short for layer in maps.layers]
-    heads = [f"head {head}" for head in maps.heads] if "head" in names else []
+    images = [_images(row, span) for row in rows]
     if not is_table:
-        notes = [""] * len(heats)
+        notes = [""] * len(heads)
         if "layer" in names:
             notes = ["{1}×{0} cells".format(*layer.grid) for layer in maps.layers]
-        panels = _panels(maps, heads or layers, _images(heats, ends), notes)
+        panels = _panels(maps, heads or layers, [*chain(*images)], notes)
         return plots.draw_panels(panels, **about)
     if side < 32:
         heads = list(map(str, maps.heads))
-    images = [_images(row, ends) for row in rows]
     table = [*zip(layers, images, strict=True)]
     if image is not None:
         table.insert(0, ("the image", [image]))
@@ -168,26 +143,10 @@ def _images(heats: Iterable[HeatMap], ends: tuple[float, float]) -> list[Image.I
     return [heat.render(*ends, short_side=1) for heat in heats]
 
 
-def _by_step(maps: HeatMaps, word: str | int, scale: Scale) -> dict[int, HeatMap]:
-    return {step: _map_of(maps.select(steps=step), word, scale) for step in maps.steps}
-
-
-def _by_head(maps: HeatMaps, word: str | int, scale: Scale) -> list[HeatMap]:
-    return [_map_of(maps.select(heads=head), word, scale) for head in maps.heads]
-
-
-def _map_of(maps: HeatMaps, word: str | int, scale: Scale) -> HeatMap:
-    """Return a word's map; the range of all words is computed only for their scale."""
-    if scale != "shared":
-        maps = maps.without_shared_scale()
-    return maps[word]
-
-
-def _spread(steps: Sequence[int], frames: int) -> list[int]:
-    """Return some steps, evenly: the last and, of two or more, the first too."""
-    count = min(len(steps), check_int("frames", frames, least=1))
-    chosen = np.linspace(len(steps) - 1, 0, count).round().astype(int)
-    return [steps[index] for index in chosen.tolist()[::-1]]
+def _spread(count: int, frames: int) -> list[int]:
+    """Return some of `count` numbers, evenly: the last and, of two or more, the first too."""
+    most = min(count, check_int("frames", frames, least=1))
+    return np.linspace(count - 1, 0, most).round().astype(int).tolist()[::-1]
 
 
 def resized(maps: HeatMaps, side: int) -> HeatMaps:

@@ -209,7 +209,7 @@ def _table(runs: _Runs, window: int, heads: bool) -> dict[str, Any]:
             lows, whole = _whole_numbers(planes.reshape(-1, planes.shape[-1]))
             ranges += lows
             numbers += whole
-        data = zlib.compress(ranges + numbers, 6)
+        data = zlib.compress(ranges + numbers)
         texts.append(base64.b64encode(data).decode("ascii"))
     return {
         "windows": windows,

@@ -24,7 +24,7 @@ from heedmap.figures.overlays import StepPictures
 from heedmap.io.schemas import EditReport, returned, to_json
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
-from heedmap.options import MASK_THRESHOLD, format_part
+from heedmap.options import MASK_THRESHOLD
 from heedmap.page.packing import as_script, pack
 from heedmap.text.alignment import pair_words
 from heedmap.text.prompts import is_content, untaught_warning
@@ -126,7 +126,7 @@ def explanation_page(content: Mapping[str, Any], image: Image.Image) -> str:
     return assemble(
         "board/board",
         f"{report['word']} at {x},{y}",
-        picture=link(overlays.enlarge(image, short_side=1), "png", optimize=True),
+        picture=link(overlays.to_rgb(image), "png", optimize=True),
         data=as_script(content),
     )
 
@@ -137,17 +137,6 @@ def frame(text: str) -> str:
         f'<iframe srcdoc="{html.escape(text)}" sandbox="allow-scripts allow-downloads" '
         f'allow="clipboard-write" title="heedmap" style="width:100%;height:900px;border:0">'
         "</iframe>"
-    )
-
-
-def preview(result: object, sheet: Image.Image) -> str:
-    """Return HTML of a result's sheet for a notebook, in at most about 190,000 characters."""
-    small = sheet.copy()
-    while len(url := link(small, "webp", quality=80)) > 190_000:
-        small.thumbnail((small.width * 3 // 4, small.height * 3 // 4))
-    return (
-        f'<img alt="{html.escape(repr(result))}" src="{url}" style="max-width:100%"><br>'
-        'All files, such as an interactive page: <code>.save("folder")</code>.'
     )
 
 
@@ -212,8 +201,7 @@ def _page(
                 "masks": masks_data(run.maps, share // 10),
                 "steps": steps_data(run.step_pictures, share // 10),
                 "references": [
-                    link(reference.maps.sheet(), "webp", quality=80)
-                    for reference in run.references
+                    link(reference.maps.sheet(), "webp") for reference in run.references
                 ],
                 "guide": to_json(run.guide_report),
                 "guides": list(map(str, run.settings.guide)),
@@ -267,7 +255,7 @@ def places_data(places: HeatMaps | None) -> list[dict[str, str]]:
     return [
         {
             "label": heat.label,
-            "picture": link(heat.overlay(), "webp", quality=80),
+            "picture": link(heat.overlay(), "webp"),
         }
         for heat in heats
     ]
@@ -279,12 +267,7 @@ def picture_data(image: Image.Image, budget: int) -> dict[str, Any]:
     picture = link(opaque, "png", optimize=True)
     exact = len(picture) <= budget
     if not exact:
-        picture = link(
-            opaque,
-            "webp",
-            quality=90,
-            method=4,
-        )
+        picture = link(opaque, "webp", quality=90)
     return {"picture": picture, "exact": exact}
 
 
@@ -311,12 +294,7 @@ def steps_data(steps: StepPictures | None, budget: int) -> dict[str, Any] | None
     if steps is None:
         return None
     mosaic = steps.mosaic()
-    picture = link(
-        mosaic,
-        "webp",
-        quality=85,
-        method=4,
-    )
+    picture = link(mosaic, "webp", quality=85)
     if len(picture) > budget:
         return None
     return {
@@ -414,25 +392,12 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
     """Return the tables of an edit: the change of the image, and that of the attention."""
     region = "the mask" if blended else "the changed words"
     back = report.reconstruction
-    chosen = {
-        "layers": report.options.layers,
-        "heads": report.options.heads,
-        "steps": report.options.at_steps,
-    }
-    parts = [
-        f"{axis} {format_part(part)}"
-        for axis, part in chosen.items()
-        if part is not None
-    ]
     rows = {
         "kind": report.kind,
         "purpose": report.purpose,
         "region from the maps of": report.masked_by,
         "your image": back and returned(back.psnr_db),
-        "only in": ", ".join(parts) or None,
         "attention changed": f"{report.moved:.1%}",
-        "source's cross-attention": _window(report.options.cross_replace),
-        "source's self-attention": _window(report.options.self_replace),
         "attention edited (layers × steps)": plural(report.sites, "time"),
         "self-attention copied (layers × steps)": plural(report.self_sites, "time"),
     }
@@ -449,7 +414,3 @@ def edit_tables(report: EditReport, *, blended: bool) -> dict[str, Any]:
 def format_figure(value: float | None, form: str) -> str:
     """Write a figure of a table; a dash if it is not defined."""
     return "–" if value is None else format_number(value, form)
-
-
-def _window(window: tuple[float, float]) -> str:
-    return "from {:g} to {:g} of the run".format(*window)

@@ -35,6 +35,7 @@ from heedmap.pipelines.input_images import ImageSource, distortion_warning
 from heedmap.pipelines.measures import change_between, image_difference
 from heedmap.recording.controller import Steering
 from heedmap.recording.edits import weights_rule
+from heedmap.recording.guidance import AnyGuide
 from heedmap.recording.probing import Probe
 from heedmap.recording.steps import StepState
 from heedmap.recording.tracing import Trace
@@ -70,6 +71,7 @@ class EditSource:
         rules: the rules of these weights.
         options: the options of the edits.
         sampling: the options of sampling, which fit the pipeline (`resolve_options`).
+        guide: the guides of the edited images.
         protected: the tokens of each word whose region stays.
         selection: the layers, heads and steps at which the edits act.
     """
@@ -82,6 +84,7 @@ class EditSource:
         sampling: GenerateOptions,
         *,
         weighted: bool = True,
+        guide: Sequence[AnyGuide] = (),
     ) -> None:
         """Read the prompt; unless it is `weighted`, its weights are those of an edit alone."""
         parsed = parse_weights(prompt)
@@ -89,6 +92,7 @@ class EditSource:
         self.family = family_of(pipe)
         self.options: Any = options
         self.sampling = sampling
+        self.guide = guide
         self.prompt = prompt
         self.table = prompt_table(pipe, parsed.text, sampling.arguments)
         self.weights: dict[int, float] = {}
@@ -303,6 +307,8 @@ def run_edits(
             preview=preview,
             change=change,
             probe=probe,
+            guide=source.guide,
+            first_guided=1,
         )
         if image_source is not None:
             input_image = image_source.image

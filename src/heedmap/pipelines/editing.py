@@ -28,7 +28,9 @@ from heedmap.pipelines.arguments import (
 )
 from heedmap.pipelines.edit_runs import EditSource, Plan, run_edits
 from heedmap.pipelines.generation import Preview, Progress, sub_progress
+from heedmap.pipelines.guiding import checked_guides
 from heedmap.pipelines.input_images import extract_image, fitting_size
+from heedmap.recording.guidance import AnyGuide
 from heedmap.results.edits import EditResult
 from heedmap.results.grids import Cell, Grid
 
@@ -43,6 +45,7 @@ def edit(
     target: str | None = None,
     *,
     seed: int | None = None,
+    guide: Iterable[AnyGuide] = (),
     progress: Progress | None = None,
     preview: Preview | None = None,
     **options: Unpack[EditKeywords],
@@ -54,6 +57,7 @@ def edit(
     target: Sequence[str],
     *,
     seed: int | None = None,
+    guide: Iterable[AnyGuide] = (),
     progress: Progress | None = None,
     preview: Preview | None = None,
     **options: Unpack[EditKeywords],
@@ -65,6 +69,7 @@ def edit(
     target: str | Sequence[str] | None = None,
     *,
     seed: int | None = None,
+    guide: Iterable[AnyGuide] = (),
     progress: Progress | None = None,
     preview: Preview | None = None,
     **options: Unpack[EditKeywords],
@@ -93,6 +98,7 @@ def edit(
         source: the prompt that is edited. Its weights hold for the edit if no target is given.
         target: the edited prompt, or several. Default: the source with its weights.
         seed: the seed of the noise. Default: random, and saved in the settings.
+        guide: guides of the edited images, as in `generate`; the source is not changed.
         cross_replace: part of the run that uses the source's cross-attention: its end, 0 to 1, or
             (start, end). Default: by the purpose of the edit (`heedmap.options.DEFAULT_WINDOWS`; in
             a joint softmax `DEFAULT_JOINT_WINDOWS`).
@@ -139,7 +145,9 @@ def edit(
         UnknownWordError: if a word is not in its prompt.
         TraceError: if the edit could not act.
     """
-    edits, targets, seed = resolve_edits(edit, pipe, source, target, seed, options)
+    edits, targets, seed = resolve_edits(
+        edit, pipe, source, target, seed, options, checked_guides(guide)
+    )
     plans = [edits.plan(text) for text in targets]
     for plan in plans:
         check_effect([plan])
@@ -276,6 +284,7 @@ def resolve_edits(
     target: str | Sequence[str] | None,
     seed: Any,
     options: Mapping[str, Any],
+    guide: Sequence[AnyGuide] = (),
 ) -> tuple[EditSource, list[str], Any]:
     """Return the source, the targets and the seed or seeds of `edit` or `grid`, checked."""
     rest = dict(options)
@@ -297,7 +306,14 @@ def resolve_edits(
     edit_options = replace(edit_options, image=image)
     # Without a target, the weights of the source are those of the edit.
     weighted = target is not None
-    edits = EditSource(pipe, source, edit_options, sampling, weighted=weighted)
+    edits = EditSource(
+        pipe,
+        source,
+        edit_options,
+        sampling,
+        weighted=weighted,
+        guide=guide,
+    )
     return edits, targets, seed
 
 

@@ -227,6 +227,7 @@ def generate_batch(
     probe: Probe | None = None,
     maps: Sequence[HeatMaps] | None = None,
     guide: Sequence[AnyGuide] = (),
+    first_guided: int = 0,
 ) -> tuple[list[Run], Trace]:
     """Generate an image for each prompt and seed in one call of the pipeline, with a trace.
 
@@ -234,10 +235,10 @@ def generate_batch(
     (default: by the weights in the prompts), then by the edits. The run begins with the `latents`
     (default: noise of the seeds); with an `image`, these are the image's, and a single prompt is
     located in it. After each call of the scheduler, `change` returns the latents to go on with; it
-    gets the current maps of each image. Before each step, the `guide` changes the latents. A
-    `probe` ends the run with `probing.StopRun`, and records no places. The masks of words among the
-    places are those of the `maps` of each image (default: of the same run without places). Errors
-    are those of `generate`.
+    gets the current maps of each image. Before each step, the `guide` changes the latents of the
+    images from `first_guided`. A `probe` ends the run with `probing.StopRun`, and records no
+    places. The masks of words among the places are those of the `maps` of each image (default: of
+    the same run without places). Errors are those of `generate`.
     """
     family = family_of(pipe)
     parsed = [parse_weights(prompt) for prompt in prompts]
@@ -257,6 +258,7 @@ def generate_batch(
             replace(options, places=(), concepts=(), reads=False),
             edits=edits,
             guide=guide,
+            first_guided=first_guided,
             latents=latents,
             image=image,
             progress=sub_progress(progress, 0, 2),
@@ -269,7 +271,7 @@ def generate_batch(
     if steering is None:
         steering = steering_of(pipe, parsed, options)
     guide = with_defaults(pipe, guide)
-    engine = latent_guide(pipe, texts, options, guide)
+    engine = latent_guide(pipe, texts, options, guide, first_guided)
     spec = RecordingSpec(
         replace(options, branches={"conditional", *options.branches}),
         masks=tuple(masks),
@@ -295,7 +297,6 @@ def generate_batch(
         "keep": tuple(sorted(options.keep)),
         "branches": tuple(sorted(options.branches)),
         "edits": saved_edits(edits),
-        "guide": saved_guides(guide),
         "arguments": argument_note(options.arguments),
     }
     negative = options.negative or ""
@@ -346,7 +347,9 @@ def generate_batch(
         more["references"] = _references(
             family, references[n], reference_places[n], call, n
         )
-        more["guide_report"] = engine and engine.report(n)
+        if engine is not None and n >= first_guided:
+            values["guide"] = saved_guides(guide)
+            more["guide_report"] = engine.report(n)
         runs.append(Run(generated, settings=Settings(**values), **more))
     return runs, trace
 

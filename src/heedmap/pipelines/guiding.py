@@ -65,8 +65,9 @@ def latent_guide(
     texts: Sequence[str],
     options: GenerateOptions,
     guides: Sequence[AnyGuide],
+    first: int = 0,
 ) -> LatentGuide | None:
-    """Return the guide of a call that reads these texts; None without guides.
+    """Return the guide of the images from the `first` of a call; None without guides.
 
     Raises:
         ArgumentError: if the call cannot be guided.
@@ -76,12 +77,12 @@ def latent_guide(
     if not guides:
         return None
     check_guidable(pipe)
-    for text in texts:
+    for text in texts[first:]:
         table = prompt_table(pipe, text, options.arguments)
         for guide in guides:
             for word in guide.words if isinstance(guide, Guide) else ():
                 table.find(word)
-    return LatentGuide(guides, _defaults(pipe))
+    return LatentGuide(guides, _defaults(pipe), first)
 
 
 def check_guidable(pipe: Any) -> None:

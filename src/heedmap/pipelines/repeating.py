@@ -360,7 +360,7 @@ def _pair(
         options = edit
         source = edit.source
     options = replace(options, batch=size, image=run.input_image)
-    edits = EditSource(pipe, source, options, call.options)
+    edits = EditSource(pipe, source, options, call.options, guide=call.guide)
     plans = [edits.plan(call.prompt)] * (size - 1)
     return run_edits(edits, plans, call.seed, progress, probe=probe)[number - 1]
 

@@ -131,6 +131,7 @@ class LatentGuide:
     Args:
         guides: those of each image.
         default: the options of losses of the user's own.
+        first: the number of the first image that is guided.
 
     Attributes:
         passes: the number of further passes of the model.
@@ -140,7 +141,13 @@ class LatentGuide:
     _tables: Sequence[TokenTable]
     _latents: Tensor  # of the pass, before they were changed
 
-    def __init__(self, guides: Sequence[AnyGuide], default: Guide) -> None:
+    def __init__(
+        self,
+        guides: Sequence[AnyGuide],
+        default: Guide,
+        first: int = 0,
+    ) -> None:
+        self._first = first
         self._losses = list(map(loss_of, guides))
         self._options = [one if isinstance(one, Guide) else default for one in guides]
         self.passes = 0
@@ -226,6 +233,8 @@ class LatentGuide:
                 break
             loss = (losses * is_open * sizes / size).sum()
             gradient = self._gradient(loss, latents)
+            # An edit takes attention of its source, whose latents stay.
+            gradient[: self._first] = 0
             axes = tuple(range(1, gradient.ndim))
             length = gradient.square().mean(dim=axes, keepdim=True).sqrt()
             latents = latents - size * gradient / length.clamp_min(1e-12)
@@ -269,17 +278,18 @@ class LatentGuide:
         call = self._call
         h, w = (call.family.cell_side * side for side in call.latent)
         by_image: list[Tensor] = []
-        for row, table in enumerate(self._tables, first_row):
+        for image in range(self._first, len(self._tables)):
             maps = GuideMaps(
                 self._events,
-                row,
-                table,
+                first_row + image,
+                self._tables[image],
                 (w, h),
                 names=self._names,
             )
             losses = [_scalar(loss(maps, call.moment.step)) for loss in self._losses]
             by_image.append(torch.stack(losses))
-        return torch.stack(by_image, dim=1)
+        unguided = [torch.zeros_like(by_image[0])] * self._first
+        return torch.stack([*unguided, *by_image], dim=1)
 
     def end_pass(self) -> None:
         """Take the losses of a pass of the pipeline."""

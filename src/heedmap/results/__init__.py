@@ -14,7 +14,6 @@ from heedmap.figures import plots
 from heedmap.io.reading import path_of
 from heedmap.io.schemas import ResultFile, encode
 from heedmap.io.writing import save_parts
-from heedmap.page import pages
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,8 +67,8 @@ class Result(Saved):
         """Return `figure` as an image."""
         return plots.render(self.figure())
 
-    def _repr_html_(self) -> str:
-        return pages.preview(self, self.sheet())
+    def _repr_png_(self) -> bytes:
+        return plots.encode(self.figure())
 
 
 def within(folder: str, result: Saved, overlays: bool) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from PIL.PngImagePlugin import PngInfo
 from heedmap.errors import NothingRecordedError, RunError, quoted
 from heedmap.figures import plots
 from heedmap.figures.overlays import (
-    Animation,
     StepPictures,
     mosaic_size,
     of_mosaic,
@@ -185,10 +184,6 @@ class Run(Result):
             WordError: if the model did not read such a word.
         """
         return word_figures.timeline(self.maps, word, frames=frames, scale=scale)
-
-    def animation(self, word: str | int, *, scale: Scale = "word") -> Animation:
-        """Draw a word's overlay step by step, of at most 60 steps; arguments as in `timeline`."""
-        return word_figures.animation(self.maps, word, scale=scale)
 
     def layers_by_heads(
         self,

@@ -97,7 +97,7 @@ def row_of(
     else:
         run = result
     settings = run.settings
-    maps = run.maps.without_shared_scale()
+    maps = run.maps
     size = run.image.size
     return {
         **{name: getattr(job, name) for name in ("id", "line", "task")},
