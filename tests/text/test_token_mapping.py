@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from making import table
 
 from heedmap.text.alignment import pair_words
-from heedmap.text.token_mapping import refinement, replacement
+from heedmap.text.token_mapping import token_shares
 
 # --- Replace ----------------------------------------------------------------------------------
 
 
-def rows(source, target, **kwargs) -> dict[int, dict[int, float]]:
-    entries = replacement(source, target, pair_words(source, target, **kwargs))
+def rows(source, target) -> dict[int, dict[int, float]]:
+    entries = token_shares(source, target, pair_words(source, target, "replace"))
     assert entries == sorted(entries)
     found = defaultdict(dict)
     for w, n, share in entries:
@@ -110,7 +110,7 @@ def test_no_attention_is_lost(a, b, limit, name):
     alignment = pair_words(source, target, "replace")
     if alignment.unread:
         return  # refused before
-    found = rows(source, target, kind="replace")
+    found = rows(source, target)
     for x, y in alignment.changes:
         for k, w in enumerate(x.tokens):
             paired = y.tokens[k : k + 1] if len(x.tokens) == len(y.tokens) else y.tokens
@@ -131,6 +131,15 @@ def test_a_prompt_to_itself_is_the_identity(prompt, limit, name):
 
 
 # --- Refine -----------------------------------------------------------------------------------
+
+
+def refinement(source, target) -> list[int | None]:
+    """For each position of the target that of the source whose attention it takes, or None."""
+    found = dict.fromkeys(range(len(target.tokens)))
+    for w, n, share in token_shares(source, target, pair_words(source, target, "refine")):
+        assert share == 1 and found[n] is None
+        found[n] = w
+    return list(found.values())
 
 
 def test_new_tokens_have_no_source():
