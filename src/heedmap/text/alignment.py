@@ -52,21 +52,6 @@ _DETERMINER = re.compile(
     "a|an|the|this|that|these|those|some|my|your|his|her|its|our|their|"
     "one|two|three|four|five|six|seven|eight|nine|ten|[0-9]+"
 )
-# Ends a noun phrase, after its noun: "a giraffe playing chess", "a castle covered in snow".
-_PARTICIPLE = re.compile(
-    "(?!(?:building|ceiling|clothing|drawing|evening|king|lighting|lightning|morning|painting|"
-    "ring|spring|string|thing|viking|wedding|wing)$)(?:.{2,}ing|.{2,}[^e]ed|made)"
-)
-_BEFORE_NOUN = re.compile(
-    f"{'|'.join(CONNECTIVES)}|{_DETERMINER.pattern}|big|black|blue|cute|dark|green|grey|happy|"
-    "large|little|old|pink|pretty|purple|red|small|tall|tiny|white|yellow|young|"
-    ".*(?:ful|ish|less|ous)"
-)
-# "a lake" -> "a painting of a mountain": the lake became the mountain.
-_MEDIUM = re.compile(
-    "close-up|drawing|engraving|illustration|image|painting|photo|photograph|picture|portrait|"
-    "poster|render|rendering|sculpture|sketch|statue|watercolou?r"
-)
 
 
 def pair_words(
@@ -81,7 +66,7 @@ def pair_words(
     most words; here an article or number equals any other, and a noun its plural. Between two words
     that stayed, equally many words are paired in order. Otherwise they are paired phrase by phrase,
     from the last words backwards: "a cat" -> "a big dog on the grass" makes a dog of the cat and
-    adds the other words. A comma, a preposition, "and" or a participle begins a phrase.
+    adds the other words. A comma, a preposition or "and" begins a phrase.
 
     "replace" pairs the words in order, and is chosen if every word has its partner; with "refine"
     tokens without a partner keep their own attention. ArgumentError if "replace" is asked of
@@ -165,18 +150,11 @@ def _phrases(words: Sequence[Word], prompt: str) -> list[_Phrase]:
     phrases: list[_Phrase] = [("", [])]
     for word in words:
         text = fold(word.text)
-        kind, before = phrases[-1]
-        last = fold(before[-1].text) if before else ""
-        if text == "of" and kind in ("", ",") and _MEDIUM.fullmatch(last):
-            phrases[-1:] = [("of", [*before, word]), (kind, [])]
-            continue
         gap = prompt[max(0, word.start - 2) : word.start]
         if not set(",;.|").isdisjoint(gap):
             phrases.append((",", []))
         elif text in CONNECTIVES:
             phrases.append((text if text in ("and", "with") else "in", []))
-        elif last and _PARTICIPLE.fullmatch(text) and not _BEFORE_NOUN.fullmatch(last):
-            phrases.append(("ing", []))
         phrases[-1][1].append(word)
     return phrases
 
