@@ -109,8 +109,8 @@ def test_the_progress_bar_is_restored(own: dict[str, Any] | None):
 
 
 def test_unknown_argument_names_are_refused(pipe):
-    check_names(pipe, ["prompt", "callback", "callback_steps", "mine"], ["mine"])
-    for name in ("promt", "image"):
+    check_names(pipe, ["prompt", "callback_on_step_end", "mine"], ["mine"])
+    for name in ("promt", "image", "callback_steps"):
         with pytest.raises(ArgumentError, match=name):
             check_names(pipe, [name], ["steps", "seed"])
     check_names(models.sd1(StableDiffusionImg2ImgPipeline), ["image"], ["steps", "seed"])

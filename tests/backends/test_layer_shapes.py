@@ -1,10 +1,9 @@
 """The shapes in every layer; that they are those of a real pass: tests/families/test_runs."""
 
 import pytest
-from making import random_pipeline
+from making import cross_attention_layers, random_pipeline
 
 from heedmap.backends.layer_shapes import layer_shapes, pick
-from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, SelectionError
 
 

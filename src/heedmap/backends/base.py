@@ -19,7 +19,6 @@ from torch import Tensor
 
 from heedmap.backends.modular import is_modular, text_block
 from heedmap.errors import ArgumentError, TraceError
-from heedmap.io.reading import MAX_SIDE
 from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import DEFAULT_WINDOWS, EditPurpose
 from heedmap.text.axis import arrange, concatenate, padded
@@ -134,8 +133,9 @@ class Family(ABC):
 
     # --- the denoiser ---
 
-    def attention(self) -> dict[str, Any]:
-        """Return the layers of the image's attention to the text or to itself, in running order."""
+    @cached_property
+    def layers(self) -> dict[str, Any]:
+        """The layers of the image's attention to the text or to itself, in running order."""
         layers: dict[str, Any] = {}
         modules = list(self.model.named_modules())
         for blocks in self.block_lists:
@@ -144,11 +144,6 @@ class Family(ABC):
                 if is_attention and name.startswith(f"{blocks}."):
                     layers[name] = module
         return layers
-
-    @cached_property
-    def layers(self) -> dict[str, Attention]:
-        """The layers of `attention`."""
-        return self.attention()
 
     def reads_text(self, layer: Any) -> bool:
         """Return whether a layer attends to the text; else it attends to the image alone."""
@@ -440,11 +435,6 @@ class Family(ABC):
     def lists_references(self) -> bool:
         """True if a list of images is of reference images, which all rows of a batch have."""
         return self.reads_images or self.has_quirk("single_prompt")
-
-    @property
-    def longest_side(self) -> int:
-        """The longest side of an image, in pixels."""
-        return MAX_SIDE
 
     @property
     def unit(self) -> int:

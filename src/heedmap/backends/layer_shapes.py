@@ -134,8 +134,8 @@ def layer_shapes(
         ArgumentError: if the size does not fit the model, or the pipeline takes no such argument.
         ModelError: if the model has no layer that attends to the text.
     """
-    family = registry.family_of(pipe)
-    layers = registry.cross_attention_layers(pipe)
+    family = registry.check_served(pipe)
+    layers = family.text_layers()
     registry.check_names(pipe, arguments, ("prompt", "size"))
     arguments = default_arguments(pipe) | arguments
     width, height = registry.check_size(pipe, size or registry.default_size(pipe))
