@@ -145,19 +145,21 @@ class Family(ABC):
                     layers[name] = module
         return layers
 
-    def reads_text(self, layer: Any) -> bool:
+    def reads_text(self, name: str, layer: Any) -> bool:
         """Return whether a layer attends to the text; else it attends to the image alone."""
         return layer.is_cross_attention
 
     def text_layers(self) -> dict[str, Attention]:
         """Return the layers that attend to the text, by dotted path, in running order."""
         layers = self.layers.items()
-        return {name: layer for name, layer in layers if self.reads_text(layer)}
+        return {name: layer for name, layer in layers if self.reads_text(name, layer)}
 
     def image_layers(self) -> dict[str, Attention]:
         """Return the layers of the image's attention to itself, by dotted path."""
         layers = self.layers.items()
-        return {name: layer for name, layer in layers if not self.reads_text(layer)}
+        return {
+            name: layer for name, layer in layers if not self.reads_text(name, layer)
+        }
 
     def layout(
         self,
@@ -297,10 +299,6 @@ class Family(ABC):
         """Return the arguments of a call of the pipeline as its `encode_prompt` is given them."""
         return arguments
 
-    def arguments_of(self, arguments: Arguments, number: int) -> Arguments:
-        """Return the arguments of `encode_prompt` that hold for one of its prompts."""
-        return arguments
-
     def axis_places(
         self,
         count: int,
@@ -332,7 +330,7 @@ class Family(ABC):
             inner,
             before=before,
             after=after,
-            rewrite=self.rewriter(tokenizer, arguments),
+            rewritten=self.rewrite(prompt, tokenizer),
             limit=self.limit(arguments, tokenizer) + self.dropped,
             padding=False if self.pads_to_longest else "max_length",
             add_special_tokens=not is_begun,
@@ -355,21 +353,13 @@ class Family(ABC):
         """Return the texts that such a call puts before and after a prompt."""
         return "", ""
 
-    def rewriter(
-        self,
-        tokenizer: Any,
-        arguments: Arguments,
-    ) -> Callable[[str], Rewritten | None] | None:
-        """Return the function that makes the text that such a call reads of a prompt.
+    def rewrite(self, prompt: str, tokenizer: Any) -> Rewritten | None:
+        """Return the text that a call reads of a prompt; None if it is read as it is.
 
-        It expands the placeholders of textual inversion. None if the text is read as it is.
+        The placeholders of textual inversion are expanded.
         """
         convert = getattr(self.pipe, "maybe_convert_prompt", None)
-        if convert is None:
-            return None
-        return lambda text: expanded(
-            text, tokenizer, lambda piece: convert(piece, tokenizer)
-        )
+        return None if convert is None else expanded(prompt, tokenizer, convert)
 
     def limit(
         self,

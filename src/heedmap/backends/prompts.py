@@ -197,10 +197,7 @@ class EncodingCall:
             # A negative prompt of zeros is read by no encoder.
             if rows or (record.ids and any(texts)):
                 _check_ids(family, record, texts, rows, arguments)
-        return [
-            family.whole_table(text, family.arguments_of(arguments, number))
-            for number, text in enumerate(texts)
-        ]
+        return [family.whole_table(text, arguments) for text in texts]
 
 
 def _check_ids(
@@ -212,10 +209,9 @@ def _check_ids(
 ) -> None:
     """Raise a TraceError unless an encoder read these texts, at the positions of their labels."""
     is_read = len(ids) == len(texts)
-    for number, (text, row) in enumerate(zip(texts, ids, strict=False)):
-        call = family.arguments_of(arguments, number)
-        table = family.table(record.tokenizer, text, call)
-        first = family.table(record.first, text, call)
+    for text, row in zip(texts, ids, strict=False):
+        table = family.table(record.tokenizer, text, arguments)
+        first = family.table(record.first, text, arguments)
         is_read = is_read and table.words == first.words
         places = family.axis_places(len(row), arguments)
         axis = [row[place] for place in places if row[place] not in family.off_axis]

@@ -50,7 +50,7 @@ class Sana(PixArt):
     def layers(self) -> dict[str, Attention]:
         """The attention of each block to the text; its attention to itself is linear."""
         layers = super().layers.items()
-        return {name: layer for name, layer in layers if self.reads_text(layer)}
+        return {name: layer for name, layer in layers if layer.is_cross_attention}
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return Gemma's states, projected and normed."""
@@ -88,7 +88,7 @@ class Sana(PixArt):
         table = tokenize(
             prompt,
             tokenizer,
-            rewrite=self.rewriter(tokenizer, arguments),
+            rewritten=self.rewrite(prompt, tokenizer),
             limit=limit,
             before=before,
         )

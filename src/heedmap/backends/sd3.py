@@ -22,7 +22,7 @@ class StableDiffusion3(JointFamily):
     text_first = False
     sequences = (("tokenizer", "tokenizer_2"), ("tokenizer_3",))
 
-    def reads_text(self, layer: Any) -> bool:
+    def reads_text(self, name: str, layer: Any) -> bool:
         """Return whether a layer has linear maps for the text; others are of the image alone."""
         return layer.added_kv_proj_dim is not None
 
