@@ -83,12 +83,6 @@ def test_changed_words_are_paired_as_a_reader_expects(source, target, expected):
     assert " ".join(f"{a.text}>{b.text}" for a, b in found.changes if a and b) == expected
 
 
-def test_pairs_without_evidence_are_marked_as_guesses():
-    found = pair_words(table("a red house"), table("a purple giraffe playing chess"))
-    assert found.guesses == tuple(pair for pair in found.changes if all(pair)) != ()
-    assert not pair_words(table("a cat"), table("a big dog on the grass")).guesses
-
-
 def test_the_requested_kind_is_used():
     assert pairs("a house red", "a red house", kind="replace") == "replace: =a house>red red>house"
     assert pairs("a cat", "a dog", kind="refine") == "refine: =a cat>dog"

@@ -1,8 +1,7 @@
 """The table of model families, the layers and image sizes of a pipeline, and its arguments."""
 
 import inspect
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
@@ -373,17 +372,3 @@ def seed_of(generator: Any) -> Any:
         f"the generator is {quoted(generator)}: expected a newly seeded torch.Generator on the "
         "CPU, or seed"
     )
-
-
-@contextmanager
-def without_bar(pipe: Any) -> Iterator[None]:
-    """Hide the progress bar of a pipeline within the block."""
-    before = getattr(pipe, "_progress_bar_config", None)
-    pipe.set_progress_bar_config(**{**(before or {}), "disable": True})
-    try:
-        yield
-    finally:
-        if before is None:
-            del pipe._progress_bar_config
-        else:
-            pipe._progress_bar_config = before

@@ -30,13 +30,7 @@ class ZImage(SequenceFamily):
     patch = 2  # with which the pipelines call the model
     token_multiple = 32
     guidance_off = 0.0
-    prompt_first = (
-        "ZImagePipeline",
-        "ZImageImg2ImgPipeline",
-        "ZImageInpaintPipeline",
-        "ZImageControlNetPipeline",
-        "ZImageControlNetInpaintPipeline",
-    )
+    prompt_first = ("DiffusionPipeline",)
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latents, the scheduler's timestep and the text states of a pass."""

@@ -28,14 +28,12 @@ class WordAlignment:
         kind: "replace" if every word has its partner, "refine" if words were added or dropped; or
             the kind that was asked for.
         why: a clause about the change and its consequence for the attention.
-        guesses: the pairs of different words for which other words could have been chosen.
     """
 
     pairs: tuple[_Pair, ...]
     changes: tuple[_Pair, ...]
     kind: EditKind
     why: str
-    guesses: tuple[tuple[Word, Word], ...] = ()
 
     @property
     def unread(self) -> tuple[Word, ...]:
@@ -72,9 +70,8 @@ def pair_words(
     tokens without a partner keep their own attention. ArgumentError if "replace" is asked of
     different numbers of words, or the prompts are too long to be aligned.
     """
-    guesses: list[tuple[Word, Word]] = []
     if kind != "replace":
-        pairs, guesses = _paired(source, target)
+        pairs = _paired(source, target)
     elif len(source.words) == len(target.words):
         pairs = list(zip(source.words, target.words, strict=True))
     else:
@@ -90,13 +87,10 @@ def pair_words(
         is_partial = punctuation or any(None in pair for pair in pairs)
         kind = "refine" if is_partial else "replace"
     why = _why(changes, kind)
-    return WordAlignment(tuple(pairs), tuple(changes), kind, why, tuple(guesses))
+    return WordAlignment(tuple(pairs), tuple(changes), kind, why)
 
 
-def _paired(
-    source: TokenTable, target: TokenTable
-) -> tuple[list[_Pair], list[tuple[Word, Word]]]:
-    """Pair the words of two prompts; return the pairs, and those among them that are a guess."""
+def _paired(source: TokenTable, target: TokenTable) -> list[_Pair]:
     words = [*source.words, *target.words]
     keys = [_key(word) for word in words]
     nouns: dict[str, str] = {}
@@ -106,17 +100,13 @@ def _paired(
     count = len(source.words)
     matches = best_matches(items[:count], items[count:], match=0, swap=-1, gap=-1)
     pairs: list[_Pair] = []
-    guesses: list[tuple[Word, Word]] = []
     for a, b, match in segments(matches, source.words, target.words):
         if len(a) == len(b):
             pairs += zip(a, b, strict=True)
         else:
-            changed = _changed(_phrases(a, source.prompt), _phrases(b, target.prompt))
-            pairs += changed
-            if min(len(a), len(b)) > 1:
-                guesses += [(x, y) for x, y in changed if x and y]
+            pairs += _changed(_phrases(a, source.prompt), _phrases(b, target.prompt))
         pairs += match
-    return pairs, guesses
+    return pairs
 
 
 _Phrase = tuple[str, list[Word]]
