@@ -346,8 +346,8 @@ class Family(ABC):
     def template(
         self,
         arguments: Arguments,
-        tokenizer: Any = None,
-        prompt: str = "",
+        tokenizer: Any,
+        prompt: str,
         /,
     ) -> tuple[str, str]:
         """Return the texts that such a call puts before and after a prompt."""

@@ -63,8 +63,8 @@ class Flux3(Flux2):
     def template(
         self,
         arguments: Arguments,
-        tokenizer: Any = None,
-        prompt: str = "",
+        tokenizer: Any,
+        prompt: str,
     ) -> tuple[str, str]:
         """Return the texts of the chat template before and after a prompt."""
         return chat_around(prompt, tokenizer)

@@ -108,8 +108,8 @@ class ZImage(SequenceFamily):
     def template(
         self,
         arguments: Arguments,
-        tokenizer: Any = None,
-        prompt: str = "",
+        tokenizer: Any,
+        prompt: str,
     ) -> tuple[str, str]:
         """Return the texts of the chat template before and after a prompt."""
         return chat_around(prompt, tokenizer, enable_thinking=True)

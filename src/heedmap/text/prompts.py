@@ -164,7 +164,7 @@ def plurals(noun: str) -> tuple[str, ...]:
 
 # --- words that a model was not taught ---------------------------------------------------------
 
-_PARTS = regex.compile("[-_']")  # where a tokenizer splits a word
+_PARTS = regex.compile(r"[-_'\u2010\u2011\u2019]")  # where a tokenizer splits a word
 
 
 def untaught(
@@ -172,22 +172,28 @@ def untaught(
 ) -> tuple[str, ...] | None:
     """Return the words of some texts that a vocabulary lacks, each once; None if it is unknown.
 
-    Words are compared without regard to case and Unicode form. A word of several parts
-    ("snow-covered") is known if each part is. Placeholders of textual inversion (`<my-cat>`) count
-    as known.
+    Words are compared as CLIP reads them: without regard to case and the composition of accents. A
+    word of several parts ("snow-covered") is known if each part is. Placeholders of textual
+    inversion (`<my-cat>`) count as known.
     """
     if vocabulary is None:
         return None
-    known = {"", *map(fold, vocabulary)}
+    known = {_as_clip_reads(word) for word in vocabulary} | {""}
     unknown: dict[str, str] = {}
     for text in texts:
         for start, end in split_words(text):
-            word = text[start:end]
-            key = fold(word)
-            is_known = key in known or known.issuperset(_PARTS.split(key))
-            if not is_known and key[0] != "<":
+            word, key = text[start:end], _as_clip_reads(text[start:end])
+            if (
+                key not in known
+                and not known.issuperset(_PARTS.split(key))
+                and key[0] != "<"
+            ):
                 unknown.setdefault(key, word)
     return tuple(unknown.values())
+
+
+def _as_clip_reads(word: str) -> str:
+    return unicodedata.normalize("NFC", word).lower()
 
 
 def untaught_warning(words: Sequence[str]) -> str:
