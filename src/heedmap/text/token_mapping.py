@@ -78,7 +78,9 @@ def _targets(
         elif is_replaced and after:
             targets |= dict.fromkeys(before, after)
     for before, after in in_order:
-        for k, w in enumerate(before if after else ()):
+        if not after:
+            continue
+        for k, w in enumerate(before):
             n = after[min(k, len(after) - 1)]
             is_partner = k < len(after) and _is_same(source, w, target, n)
             if is_replaced or is_partner:
