@@ -34,6 +34,7 @@ from transformers import (
 )
 
 from heedmap.backends import loading
+from heedmap.backends.registry import family_of
 from heedmap.figures import overlays, plots
 from heedmap.figures.overlays import StepPictures
 from heedmap.io.schemas import EditReport, Settings, to_json
@@ -568,3 +569,13 @@ def by_hand(maps: HeatMaps, parts: list[np.ndarray], size=(256, 256)) -> list[Im
     low, high = min(float(p.min()) for p in parts), max(float(p.max()) for p in parts)
     image = maps.image.resize(size, Image.Resampling.LANCZOS)
     return [overlays.overlay(image, part, low=low, high=high) for part in parts]
+
+
+def cross_attention_layers(pipe: Any) -> dict[str, Any]:
+    """The layers of a pipeline that attend to the text, by dotted path."""
+    return family_of(pipe).text_layers()
+
+
+def self_attention_layers(pipe: Any) -> dict[str, Any]:
+    """The layers of the image's attention to itself, by dotted path."""
+    return family_of(pipe).image_layers()

@@ -40,7 +40,7 @@ from heedmap.mathematics.rules import Inject, Weights
 from heedmap.recording.controller import Steering
 from heedmap.recording.tracing import Trace
 from heedmap.text.alignment import pair_words
-from heedmap.text.token_mapping import replacement
+from heedmap.text.token_mapping import token_shares
 
 CROSS, SELF = 0.8, 0.4  # the windows that `heedmap.edit` has by itself
 PHASES = {"both": SELF, "cross": CROSS - SELF, "none": 1 - CROSS}
@@ -58,7 +58,7 @@ def columns(pipe: Any, source: str, target: str) -> torch.Tensor:
     """M (K source, K target) of a swap."""
     tables = prompt_table(pipe, source), prompt_table(pipe, target)
     matrix = torch.zeros(*(len(table.tokens) for table in tables))
-    for w, n, part in replacement(*tables, pair_words(*tables)):
+    for w, n, part in token_shares(*tables, pair_words(*tables)):
         matrix[w, n] = part
     return matrix
 

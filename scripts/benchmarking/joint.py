@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from benchmarking.replay import PROMPT, Figures, pass_by_pass, quartiles
 from heedmap.backends import loading
-from heedmap.backends.registry import cross_attention_layers, family_of
+from heedmap.backends.registry import family_of
 from heedmap.recording.tracing import trace
 
 WIDTHS = {"flux": 24 * 128, "sd3": 24 * 64}
@@ -99,7 +99,7 @@ class ExactMean(TorchFunctionMode):
 
     def __init__(self, pipe: Any, options: argparse.Namespace) -> None:
         super().__init__()
-        tokens, self._layers = options.text_tokens, len(cross_attention_layers(pipe))
+        tokens, self._layers = options.text_tokens, len(family_of(pipe).text_layers())
         self._keys = tokens + (options.latent // 2) ** 2
         first = getattr(family_of(pipe), "text_first", True)
         self._text = slice(tokens) if first else slice(-tokens, None)

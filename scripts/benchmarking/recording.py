@@ -39,7 +39,7 @@ from benchmarking.replay import (
     take_down,
     twin,
 )
-from heedmap.backends.registry import cross_attention_layers, family_of, self_attention_layers
+from heedmap.backends.registry import family_of
 from heedmap.maps.heatmaps import HeatMaps
 from heedmap.maps.recordings import Recording
 from heedmap.recording.refining import propagation_layers
@@ -105,7 +105,8 @@ class Cost(NamedTuple):
 def heard(pipe: Any) -> list[str]:
     """The layers heedmap listens to: all that read the text, and those that refine its maps."""
     size = pipe.unet.config.sample_size
-    layers, grid = (self_attention_layers(pipe), cross_attention_layers(pipe)), family_of(pipe).grid
+    family = family_of(pipe)
+    layers, grid = (family.image_layers(), family.text_layers()), family.grid
     own, cross = ({name: grid(name, (size, size)) for name in some} for some in layers)
     return [*cross, *propagation_layers(own, cross)]
 

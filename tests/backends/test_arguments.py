@@ -9,7 +9,7 @@ from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipe
 from families import models
 from making import gradient
 
-from heedmap.backends.registry import check_names, for_batch, without_bar
+from heedmap.backends.registry import check_names, for_batch
 from heedmap.errors import ArgumentError
 from heedmap.options import GenerateOptions
 
@@ -95,22 +95,9 @@ def test_a_count_that_is_neither_one_nor_all_rows_is_refused(count, given):
         rows(models.sd1(StableDiffusionInpaintPipeline), count, image=given)
 
 
-@pytest.mark.parametrize("own", [None, {"desc": "mine", "disable": False}])
-def test_the_progress_bar_is_restored(own: dict[str, Any] | None):
-    pipe = models.FAMILIES["sd1"]()
-    vars(pipe).pop("_progress_bar_config", None)
-    if own is not None:
-        pipe.set_progress_bar_config(**own)
-    before = dict(vars(pipe))
-    with pytest.raises(KeyError), without_bar(pipe):
-        assert pipe.progress_bar(total=3).disable
-        raise KeyError
-    assert dict(vars(pipe)) == before
-
-
 def test_unknown_argument_names_are_refused(pipe):
-    check_names(pipe, ["prompt", "callback", "callback_steps", "mine"], ["mine"])
-    for name in ("promt", "image"):
+    check_names(pipe, ["prompt", "callback_on_step_end", "mine"], ["mine"])
+    for name in ("promt", "image", "callback_steps"):
         with pytest.raises(ArgumentError, match=name):
             check_names(pipe, [name], ["steps", "seed"])
     check_names(models.sd1(StableDiffusionImg2ImgPipeline), ["image"], ["steps", "seed"])

@@ -1,10 +1,9 @@
 """The shapes in every layer; that they are those of a real pass: tests/families/test_runs."""
 
 import pytest
-from making import random_pipeline
+from making import cross_attention_layers, random_pipeline
 
 from heedmap.backends.layer_shapes import layer_shapes, pick
-from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, SelectionError
 
 
@@ -14,12 +13,10 @@ def test_fused_projections_have_the_same_shapes(pipe):
     assert layer_shapes(pipe) == plain
 
 
-def test_a_layers_own_scale_is_in_the_chain(pipe):
+def test_a_layer_has_its_own_scale(pipe):
     for layer in cross_attention_layers(pipe).values():
         layer.scale = 0.5
-    first = layer_shapes(pipe)[0]
-    assert first.scale == 0.5
-    assert ("S_h = Q_h·K_hᵀ·0.5", "(256 × 8) · (8 × 77)", (256, 77)) in first.chain()
+    assert layer_shapes(pipe)[0].scale == 0.5
 
 
 @pytest.mark.parametrize("given", [{"size": (100, 128)}, {"sise": (256, 256)}])

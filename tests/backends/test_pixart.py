@@ -1,10 +1,10 @@
 """PixArt: its layers, the grid of its patches, and the text as T5 reads it."""
 
 import pytest
-from making import random_pixart
+from making import cross_attention_layers, random_pixart, self_attention_layers
 
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import cross_attention_layers, family_of, self_attention_layers, unit
+from heedmap.backends.registry import family_of
 from heedmap.errors import ArgumentError
 
 
@@ -34,7 +34,7 @@ def test_the_grid_is_that_of_the_patches(side, latent, grid):
     pipe = random_pixart(patch_size=side, num_layers=1)
     names = list(cross_attention_layers(pipe))
     assert {family_of(pipe).grid(name, latent) for name in names} == {grid}
-    assert unit(pipe) == 8 * side
+    assert family_of(pipe).unit == 8 * side
     seen = []
     pipe.transformer.pos_embed.register_forward_hook(lambda *call: seen.append(call[-1].shape[1]))
     given = {"height": 8 * latent[0], "width": 8 * latent[1], "use_resolution_binning": False}

@@ -15,7 +15,6 @@ from heedmap.backends.registry import (
     families,
     family_named,
     family_of,
-    unit,
 )
 from heedmap.errors import ModelError
 
@@ -46,7 +45,7 @@ def test_pipelines_of_no_family_are_refused():
 
 
 def test_the_usual_size_is_the_models_and_a_multiple_of_its_unit():
-    assert (default_size(random_pixart()), unit(random_pixart())) == ((256, 256), 16)
+    assert (default_size(random_pixart()), family_of(random_pixart()).unit) == ((256, 256), 16)
 
 
 FAMILY = """

@@ -4,9 +4,9 @@ import pytest
 import torch
 from diffusers import UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
-from making import random_pipeline, run
+from making import cross_attention_layers, random_pipeline, run, self_attention_layers
 
-from heedmap.backends.registry import cross_attention_layers, family_of, self_attention_layers
+from heedmap.backends.registry import check_served, family_of
 from heedmap.errors import HeedmapWarning, ModelError
 from heedmap.recording.tracing import trace
 
@@ -110,7 +110,7 @@ def plain_unet(**added):
 )
 def test_pipelines_without_text_cross_attention_are_refused(pipe):
     with pytest.raises(ModelError):
-        cross_attention_layers(pipe)
+        check_served(pipe)
 
 
 @pytest.mark.parametrize("is_wrapped", [False, True])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from diffusers import HeunDiscreteScheduler
 from diffusers.models.transformers.transformer_flux2 import Flux2ParallelSelfAttention
-from making import generate_batch
+from making import cross_attention_layers, generate_batch
 from numpy.testing import assert_allclose
 from oracle import assert_probabilities, watch
 
@@ -15,7 +15,6 @@ import heedmap as hm
 from families import models
 from families.checking import assert_restored, state_of
 from families.models import APART, BETAS, DISTINCT, TABLE, picture
-from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import HeedmapWarning
 
 PROMPT, WORD, AT = "a red dog", "dog", (20, 11)

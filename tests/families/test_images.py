@@ -21,7 +21,7 @@ import heedmap as hm
 from families import models
 from families.checking import count_passes, paint, state_of
 from families.models import TABLE, mask, picture
-from heedmap.backends.registry import default_size, family_of, unit
+from heedmap.backends.registry import default_size, family_of
 from heedmap.errors import ModelError
 from heedmap.recording.tracing import trace
 
@@ -128,7 +128,7 @@ def test_locate_passes_a_control_image_on(load):
 def test_latents_are_unpacked_and_packed(load, family):
     pipe, seen, row = load(family), [], TABLE[family]
     cell = 1 + (family == "qwen21")  # which packs no cells, and draws an even number of them
-    assert unit(pipe) == 16 * cell and default_size(pipe) == (64, 64)
+    assert family_of(pipe).unit == 16 * cell and default_size(pipe) == (64, 64)
     hm.generate(pipe, "at", preview=seen.append, **row.options(size=(64 * cell, 48 * cell)))
     assert [tuple(latents.shape) for latents in seen] == [(1, 4, 6, 8)] * 2
     if not hasattr(pipe, "_pack_latents"):

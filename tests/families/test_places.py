@@ -5,13 +5,12 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
-from making import same_pixels
+from making import same_pixels, self_attention_layers
 from oracle import _grid, shares, watch
 
 import heedmap as hm
 from families.checking import WHOLE, assert_restored, compare, count_passes, expect, paint, state_of
 from families.models import TABLE, picture
-from heedmap.backends.registry import self_attention_layers
 from heedmap.errors import ArgumentError, TraceError, UnknownWordError
 from heedmap.recording.tracing import trace
 

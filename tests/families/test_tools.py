@@ -21,6 +21,7 @@ from diffusers.models.attention_processor import (
 )
 from diffusers.models.transformers.transformer_flux import FluxAttnProcessor
 from diffusers.models.transformers.transformer_qwenimage21 import QwenImage21FlexAttnProcessor
+from making import cross_attention_layers, self_attention_layers
 from oracle import assert_probabilities, denoiser, reference
 
 import heedmap as hm
@@ -35,7 +36,6 @@ from families.checking import (
     state_of,
 )
 from families.models import TABLE, fuse, picture
-from heedmap.backends.registry import cross_attention_layers, self_attention_layers
 from heedmap.errors import HeedmapError, ModelError, SelectionError, TraceError
 from heedmap.recording.tracing import trace
 

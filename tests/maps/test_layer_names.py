@@ -2,8 +2,9 @@
 
 import pytest
 from families import models
+from making import cross_attention_layers
 
-from heedmap.backends.registry import cross_attention_layers, family_of
+from heedmap.backends.registry import family_of
 from heedmap.maps.recordings import Layer, name_fits, short_names
 
 NAME = "{}.attentions.{}.transformer_blocks.{}.attn2".format

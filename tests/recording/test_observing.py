@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 from diffusers.models.attention_processor import AttnProcessor2_0
-from making import random_pipeline, run
+from making import cross_attention_layers, random_pipeline, run
 from oracle import assert_probabilities, softmax, tolerance
 from torch.nn import functional
 
 import heedmap as hm
-from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.mathematics.events import AttentionEvent, Layout, RowLayout
 from heedmap.mathematics.rules import Site, Weights

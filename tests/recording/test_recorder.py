@@ -9,9 +9,8 @@ import torch
 from diffusers import EulerDiscreteScheduler
 from diffusers.models.attention_processor import Attention
 from families.checking import assert_restored, state_of
-from making import run
+from making import cross_attention_layers, run
 
-from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.recording.tracing import Trace, trace
 

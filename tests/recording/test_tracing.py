@@ -7,13 +7,12 @@ import pytest
 import torch
 from diffusers import HeunDiscreteScheduler
 from diffusers.models.attention_processor import AttnProcessor, AttnProcessor2_0
-from making import generate_batch, random_pipeline, run
+from making import cross_attention_layers, generate_batch, random_pipeline, run
 from oracle import compare_layers, propagated_maps
 from torch.nn.functional import interpolate
 
 import heedmap as hm
 from heedmap.backends.prompts import prompt_table
-from heedmap.backends.registry import cross_attention_layers
 from heedmap.errors import (
     ArgumentError,
     HeedmapWarning,

@@ -7,7 +7,7 @@ from making import table
 
 from heedmap.text.alignment import WordAlignment, pair_words
 from heedmap.text.prompts import fold
-from heedmap.text.token_mapping import refinement, replacement
+from heedmap.text.token_mapping import token_shares
 
 # --- Replace ----------------------------------------------------------------------------------
 
@@ -16,11 +16,11 @@ def in_order(source, target) -> WordAlignment:
     """Each word of the source with that at the same place of the target."""
     pairs = tuple(zip(source.words, target.words, strict=True))
     changes = tuple((a, b) for a, b in pairs if fold(a.text) != fold(b.text))
-    return WordAlignment(pairs, changes, "replace", "", ())
+    return WordAlignment(pairs, changes, "replace", "")
 
 
 def rows(source, target, alignment=None) -> dict[int, dict[int, float]]:
-    entries = replacement(source, target, alignment or pair_words(source, target))
+    entries = token_shares(source, target, alignment or pair_words(source, target))
     assert entries == sorted(entries)
     found = defaultdict(dict)
     for w, n, share in entries:
@@ -139,6 +139,15 @@ def test_a_prompt_to_itself_is_the_identity(prompt, limit, name):
 
 
 # --- Refine -----------------------------------------------------------------------------------
+
+
+def refinement(source, target) -> list[int | None]:
+    """For each position of the target that of the source whose attention it takes, or None."""
+    found = dict.fromkeys(range(len(target.tokens)))
+    for w, n, share in token_shares(source, target, pair_words(source, target, "refine")):
+        assert share == 1 and found[n] is None
+        found[n] = w
+    return list(found.values())
 
 
 def test_new_tokens_have_no_source():

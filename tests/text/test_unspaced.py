@@ -13,7 +13,7 @@ from transformers import BertTokenizer, Qwen2Tokenizer, T5Tokenizer
 from heedmap.errors import UnknownWordError
 from heedmap.text.alignment import pair_words
 from heedmap.text.axis import concatenate
-from heedmap.text.token_mapping import refinement, token_shares
+from heedmap.text.token_mapping import token_shares
 from heedmap.text.tokenization import tokenize
 from heedmap.text.weights import parse_weights, token_weights
 from heedmap.text.words import TokenTable
@@ -177,15 +177,15 @@ def test_words_that_were_added_leave_the_others_their_own_source(read):
     assert alignment.kind == "refine"
     assert "".join(b.text for a, b in alignment.changes if b and not a) == "红色的"
     new = {*target.find("红色的")}
-    taken = dict(enumerate(refinement(source, target)))
+    shares = token_shares(source, target, alignment)
+    taken = {n: w for w, n, _ in shares}
     for n in target.positions():
         if n in new:
-            assert taken[n] is None
+            assert n not in taken
         else:
             before = source.tokens[taken[n]]
             after = target.tokens[n]
             assert (before.id, before.text) == (after.id, after.text)
-    shares = token_shares(source, target, alignment)
     assert {share for _, _, share in shares} == {1.0}
 
 

@@ -34,7 +34,6 @@ def parse(prompt: str) -> tuple[str, list[tuple[str, float]]]:
         # nested: each bracket with its own weight, from the outside in
         ("((red:2) house:1.5)", "red house", [("red house", 1.5), ("red", 2)]),
         ("(a:+30) (b:-30) (c:4.0)", "a b c", [("a", 30), ("b", -30), ("c", 4)]),
-        ("a cat :3) and a (dog:2)", "a cat :3) and a dog", [("dog", 2)]),
         # the last colon counts
         ("(a: b:2)", "a: b", [("a: b", 2)]),
         # text in brackets within a weight, and a weight within text in brackets
@@ -72,7 +71,9 @@ def test_other_brackets_are_text(prompt):
     [
         ("a ((red)) [house]", "((red))"),
         ("a clock at (12:30)", "(12:30)"),
-        ("a cat :3)", ""),
+        ("a (cat:1,5)", "(cat:1,5)"),
+        ("a (cat: )", "(cat: )"),
+        ("a (cat:2x)", "(cat:2x)"),
         ("(red:1.3) house], [", ""),
     ],
 )
@@ -82,8 +83,8 @@ def test_brackets_that_other_programs_read_as_weights(prompt, bracket):
     assert not parse_weights(escape(found.text)).bracket
 
 
-WRONG = ("a (cat:1,5)", "(cat: )", "(cat:2x)", "(cat:+1e7)")
-UNBALANCED = ("a (cat:1.5, scene: night", "a ((cat:1.5)", ":3.5)", r"\(cat:1.5)")
+WRONG = ("(cat:+1e7)", "(cat:-1e999)")
+UNBALANCED = ("a cat :3)", "a (cat:1.5, scene: night", "a ((cat:1.5)", ":3.5)", r"\(cat:1.5)")
 
 
 @pytest.mark.parametrize(("prompts", "named"), [(WRONG, "weight"), (UNBALANCED, "bracket")])

@@ -13,8 +13,6 @@ from heedmap.errors import TraceError
 
 def keys_of(layer: Any, states: Tensor) -> Tensor:
     """Return the keys (B, H, K, d) that a layer's processor makes of text states (B, K, C)."""
-    if layer.norm_cross is not None:
-        states = layer.norm_encoder_hidden_states(states)
     key = layer.to_k(states)
     norm = layer.norm_k
     if norm is not None and norm.weight.numel() == key.shape[-1]:

@@ -7,7 +7,6 @@ to which the image attends.
 
 from dataclasses import replace
 from functools import partial
-from math import isqrt
 from typing import Any
 
 from diffusers import AuraFlowTransformer2DModel
@@ -31,11 +30,6 @@ class AuraFlow(JointFamily):
     text_first = True
     negative_place = 2
     groups = FluxFamily.groups
-
-    @property
-    def longest_side(self) -> int:
-        """The longest side of an image, in pixels: patches beyond it have no embedding."""
-        return isqrt(self.model.config.pos_embed_max_size) * self.unit
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the scheduler's timestep and the text states of a pass."""

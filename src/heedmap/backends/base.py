@@ -19,7 +19,6 @@ from torch import Tensor
 
 from heedmap.backends.modular import is_modular, text_block
 from heedmap.errors import ArgumentError, TraceError
-from heedmap.io.reading import MAX_SIDE
 from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import DEFAULT_WINDOWS, EditPurpose
 from heedmap.text.axis import arrange, concatenate, padded
@@ -134,8 +133,9 @@ class Family(ABC):
 
     # --- the denoiser ---
 
-    def attention(self) -> dict[str, Any]:
-        """Return the layers of the image's attention to the text or to itself, in running order."""
+    @cached_property
+    def layers(self) -> dict[str, Any]:
+        """The layers of the image's attention to the text or to itself, in running order."""
         layers: dict[str, Any] = {}
         modules = list(self.model.named_modules())
         for blocks in self.block_lists:
@@ -145,24 +145,21 @@ class Family(ABC):
                     layers[name] = module
         return layers
 
-    @cached_property
-    def layers(self) -> dict[str, Attention]:
-        """The layers of `attention`."""
-        return self.attention()
-
-    def reads_text(self, layer: Any) -> bool:
+    def reads_text(self, name: str, layer: Any) -> bool:
         """Return whether a layer attends to the text; else it attends to the image alone."""
         return layer.is_cross_attention
 
     def text_layers(self) -> dict[str, Attention]:
         """Return the layers that attend to the text, by dotted path, in running order."""
         layers = self.layers.items()
-        return {name: layer for name, layer in layers if self.reads_text(layer)}
+        return {name: layer for name, layer in layers if self.reads_text(name, layer)}
 
     def image_layers(self) -> dict[str, Attention]:
         """Return the layers of the image's attention to itself, by dotted path."""
         layers = self.layers.items()
-        return {name: layer for name, layer in layers if not self.reads_text(layer)}
+        return {
+            name: layer for name, layer in layers if not self.reads_text(name, layer)
+        }
 
     def layout(
         self,
@@ -302,10 +299,6 @@ class Family(ABC):
         """Return the arguments of a call of the pipeline as its `encode_prompt` is given them."""
         return arguments
 
-    def arguments_of(self, arguments: Arguments, number: int) -> Arguments:
-        """Return the arguments of `encode_prompt` that hold for one of its prompts."""
-        return arguments
-
     def axis_places(
         self,
         count: int,
@@ -337,7 +330,7 @@ class Family(ABC):
             inner,
             before=before,
             after=after,
-            rewrite=self.rewriter(tokenizer, arguments),
+            rewritten=self.rewrite(prompt, tokenizer),
             limit=self.limit(arguments, tokenizer) + self.dropped,
             padding=False if self.pads_to_longest else "max_length",
             add_special_tokens=not is_begun,
@@ -353,28 +346,20 @@ class Family(ABC):
     def template(
         self,
         arguments: Arguments,
-        tokenizer: Any = None,
-        prompt: str = "",
+        tokenizer: Any,
+        prompt: str,
         /,
     ) -> tuple[str, str]:
         """Return the texts that such a call puts before and after a prompt."""
         return "", ""
 
-    def rewriter(
-        self,
-        tokenizer: Any,
-        arguments: Arguments,
-    ) -> Callable[[str], Rewritten | None] | None:
-        """Return the function that makes the text that such a call reads of a prompt.
+    def rewrite(self, prompt: str, tokenizer: Any) -> Rewritten | None:
+        """Return the text that a call reads of a prompt; None if it is read as it is.
 
-        It expands the placeholders of textual inversion. None if the text is read as it is.
+        The placeholders of textual inversion are expanded.
         """
         convert = getattr(self.pipe, "maybe_convert_prompt", None)
-        if convert is None:
-            return None
-        return lambda text: expanded(
-            text, tokenizer, lambda piece: convert(piece, tokenizer)
-        )
+        return None if convert is None else expanded(prompt, tokenizer, convert)
 
     def limit(
         self,
@@ -440,11 +425,6 @@ class Family(ABC):
     def lists_references(self) -> bool:
         """True if a list of images is of reference images, which all rows of a batch have."""
         return self.reads_images or self.has_quirk("single_prompt")
-
-    @property
-    def longest_side(self) -> int:
-        """The longest side of an image, in pixels."""
-        return MAX_SIDE
 
     @property
     def unit(self) -> int:

@@ -39,8 +39,8 @@ class Flux2(FluxFamily):
     def template(
         self,
         arguments: Arguments,
-        tokenizer: Any = None,
-        prompt: str = "",
+        tokenizer: Any,
+        prompt: str,
     ) -> tuple[str, str]:
         """Return the texts of the chat template before and after a prompt."""
         system = getattr(self.encoder, "system_message", None)  # dev has one

@@ -5,7 +5,7 @@ joint ones. Qwen 3 VL reads the prompt inside of its chat template, padded to a 
 tokens; the padding is visible to the image.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from diffusers import Flux3Transformer2DModel
@@ -24,6 +24,7 @@ class Flux3(Flux2):
 
     model_class = Flux3Transformer2DModel
     block_lists = ("mode_blocks.image", "single_transformer_blocks")
+    joint_blocks = "single_transformer_blocks."
     layer_classes = (Flux3Attention,)
     groups = Transformer.groups
     pads_to_longest = "right"
@@ -33,19 +34,11 @@ class Flux3(Flux2):
     )
     single_prompt = ("Flux3ModularPipeline",)
 
-    def reads_text(self, layer: Any) -> bool:
-        """Return whether a layer is of a joint block."""
-        blocks = self.model.single_transformer_blocks
-        return any(layer is block.attn for block in blocks)
-
     def image_grids(self, inputs: Arguments) -> list[GridShape]:
-        """Return the grid (h, w) of the image, by the places of its positions."""
-        return grids_of(inputs["img_ids"], axis=3)
-
-    def references(self, inputs: Arguments) -> Sequence[GridShape]:
-        """Return the grids (h, w) of the reference images of a pass."""
+        """Return the grids (h, w) of the image and of each reference image, by their places."""
+        grids = grids_of(inputs["img_ids"], axis=3)
         places = inputs.get("image_cond_ids")
-        return [] if places is None else grids_of(places, axis=3)
+        return grids if places is None else grids + grids_of(places, axis=3)
 
     def states_of_blocks(self, values: Mapping[str, Any]) -> TextStates:
         """Return the text states among the values of a pipeline's state.
@@ -70,8 +63,8 @@ class Flux3(Flux2):
     def template(
         self,
         arguments: Arguments,
-        tokenizer: Any = None,
-        prompt: str = "",
+        tokenizer: Any,
+        prompt: str,
     ) -> tuple[str, str]:
         """Return the texts of the chat template before and after a prompt."""
         return chat_around(prompt, tokenizer)

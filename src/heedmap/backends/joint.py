@@ -7,7 +7,6 @@ all attention, that to the image included: a row sums to less than 1.
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import is_
 from typing import Any
@@ -28,6 +27,7 @@ class JointFamily(Transformer):
 
     Attributes:
         text_first: whether the text precedes the image among the keys.
+        joint_blocks: the list of blocks that have the text, if others have the image alone.
         block_input: the argument of a block with the image's states, or with those of both.
     """
 
@@ -35,15 +35,16 @@ class JointFamily(Transformer):
     matches_flow = True
     windows = DEFAULT_JOINT_WINDOWS
     text_first: bool
+    joint_blocks = ""
     block_input = "hidden_states"
 
     def __init__(self, pipe: Any) -> None:
         super().__init__(pipe)
         self._known: list[tuple[list[Tensor], list[int], Tensor]] = []
 
-    def reads_text(self, layer: Any) -> bool:
-        """Return True: each layer attends to the text."""
-        return True
+    def reads_text(self, name: str, layer: Any) -> bool:
+        """Return whether a layer is of a joint block."""
+        return name.startswith(self.joint_blocks)
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return text states (B, K, C) as the model passes them to its first block."""
@@ -187,18 +188,10 @@ class SequenceFamily(JointFamily):
     """
 
     block_lists = ("noise_refiner", "layers")
+    joint_blocks = "layers."
     pads_to_longest = "right"
     pads_concepts = False
     timestep_error = 2e-4
-
-    @cached_property
-    def _main(self) -> set[Any]:
-        """The parts of the main blocks."""
-        return {part for block in self.model.layers for part in block.children()}
-
-    def reads_text(self, layer: Any) -> bool:
-        """Return whether a layer is of a main block."""
-        return layer in self._main
 
 
 def _unmasked(values: Arguments) -> dict[str, Any]:

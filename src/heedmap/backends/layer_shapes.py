@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from heedmap.backends import registry
-from heedmap.backends.activations import projection_of
 from heedmap.backends.base import heads_of
 from heedmap.backends.loading import default_arguments
 from heedmap.backends.prompts import prompt_table
@@ -35,14 +34,13 @@ class LayerShapes:
         scores: those of one head, and so its probabilities: (Q, K), or (Q, K + Q) where the image's
             keys share the softmax with the text's; without those of reference images. Z-Image's
             padding of the image has keys, too.
-        output: Y, after the output projection: (Q, C).
+        output: Y, (Q, C), after the output projection; the heads side by side in the single blocks
+            of Flux, which have none.
         masked: the number of the prompt's K tokens that a mask hides, so that their probability is
             exactly 0; None without a mask.
         image_key: X·W'_K, the image's keys, (Q, H·d), more with padding; its values have the same
             shape. W'_K is W_K in the single blocks of Flux. None where the text has a softmax of
             its own.
-        projected: whether the layer has an output projection; else Y has the heads side by side.
-        gated: whether a gate of the layer's input multiplies the heads' outputs (Krea 2).
         part: the name of the layers that it belongs to, such as "early" or "single".
     """
 
@@ -58,55 +56,12 @@ class LayerShapes:
     output: Shape
     masked: int | None
     image_key: Shape | None
-    projected: bool
-    gated: bool
     part: str
 
     @property
     def head_dim(self) -> int:
         """d, the channels of one head."""
         return self.query[1] // self.heads
-
-    def chain(self) -> list[tuple[str, str, Shape]]:
-        """Return the matrix products from the hidden states X and the text E to the output Y.
-
-        Returns:
-            Of each product the equation, the factors and the shape:
-            ("Q = X·W_Q", "(256 × 64) · (64 × 64)", (256, 64)).
-        """
-        positions, channels = self.hidden
-        tokens, width = self.text
-        inner = self.query[1]
-        key = "K_h"
-        value = "V_h"
-        products = [
-            ("Q = X·W_Q", positions, channels, inner),
-            ("K = E·W_K", tokens, width, self.key[1]),
-            ("V = E·W_V", tokens, width, self.key[1]),
-        ]
-        if self.image_key is not None:
-            key = "[K_h; K'_h]"
-            value = "[V_h; V'_h]"
-            for name in ("K' = X·W'_K", "V' = X·W'_V"):
-                products.append((name, self.image_key[0], channels, self.key[1]))
-        d = self.head_dim
-        factor = f"·{self.scale:.6g}"
-        if math.isclose(self.scale, d**-0.5, rel_tol=1e-6):
-            factor = f"/√{d}"
-        mask = "" if self.masked is None else " + M"
-        keys = self.scores[1]
-        products.append((f"S_h = Q_h·{key}ᵀ{factor}", positions, d, keys))
-        products.append((f"O_h = softmax(S_h{mask})·{value}", positions, keys, d))
-        joined = f"[O_0 … O_{self.heads - 1}]"
-        if self.gated:
-            joined = f"({joined} ⊙ sigmoid(X·W_G))"
-            products.append(("X·W_G", positions, channels, inner))
-        if self.projected:
-            name = f"Y = {joined}·W_O + b"
-            products.append((name, positions, inner, self.output[1]))
-        return [
-            (name, f"({m} × {k}) · ({k} × {n})", (m, n)) for name, m, k, n in products
-        ]
 
 
 def layer_shapes(
@@ -134,8 +89,8 @@ def layer_shapes(
         ArgumentError: if the size does not fit the model, or the pipeline takes no such argument.
         ModelError: if the model has no layer that attends to the text.
     """
-    family = registry.family_of(pipe)
-    layers = registry.cross_attention_layers(pipe)
+    family = registry.check_served(pipe)
+    layers = family.text_layers()
     registry.check_names(pipe, arguments, ("prompt", "size"))
     arguments = default_arguments(pipe) | arguments
     width, height = registry.check_size(pipe, size or registry.default_size(pipe))
@@ -168,8 +123,6 @@ def layer_shapes(
                 output=(positions, _channels(layer, "out_dim")),
                 masked=masked,
                 image_key=keys if layout.joint else None,
-                projected=projection_of(layer) is not None,
-                gated=hasattr(layer, "to_gate"),
                 part=parts.get(name, ""),
             )
         )

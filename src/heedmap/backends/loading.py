@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -18,16 +18,6 @@ from heedmap.options import Device, Dtype, LoadOptions
 from heedmap.text.tokenization import tokenize
 from heedmap.text.words import TokenTable
 from heedmap.tiny import EMBEDDED, FOLDER, FOLDERS, JOINT, defaults
-
-if TYPE_CHECKING:
-    from diffusers import DiffusionPipeline
-
-    class CallablePipeline(DiffusionPipeline):
-        """The type of a loaded pipeline: the base class of diffusers has no `__call__`."""
-
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            """Call the pipeline."""
-
 
 DEVICES = get_args(Device)
 DTYPES = get_args(Dtype)
@@ -66,7 +56,7 @@ def load(
     *,
     device: Device = LoadOptions.device,
     dtype: Dtype = LoadOptions.dtype,
-) -> "CallablePipeline":
+) -> Any:
     """Load a pipeline of Stable Diffusion, Flux or another supported model, ready to generate.
 
         pipe = heedmap.load()
@@ -124,7 +114,7 @@ _LIGHT = ("tokenizer", "processor", "scheduler")
 """How the names of parts begin that are quickly loaded."""
 
 
-def outline(model: str | Path | None = None) -> "CallablePipeline":
+def outline(model: str | Path | None = None) -> Any:
     """Load a pipeline without weights, against which the arguments of a call can be checked.
 
     It has the model's tokenizers and scheduler, and the denoiser and autoencoder on torch's "meta"
@@ -173,7 +163,7 @@ def _part_outline(index: Mapping[str, Any], name: str, source: Path | str) -> An
         return kind.from_config(config)
 
 
-def of_kind(pipe: "DiffusionPipeline", name: str) -> "DiffusionPipeline":
+def of_kind(pipe: Any, name: str) -> Any:
     """Return a pipeline of this class with the same parts; the pipeline itself if unknown."""
     import diffusers
 
@@ -283,19 +273,15 @@ def _is_modular(index: Mapping[str, Any]) -> bool:
 
 
 def _check_hub(model: str) -> None:
-    """Raise a ModelError at once if a model is not here and the hub cannot be reached."""
+    """Raise an error if a model is not here and the hub cannot be reached.
+
+    The hub's library would try again for a minute.
+    """
     from huggingface_hub import constants, get_session, try_to_load_from_cache
 
     cached = [try_to_load_from_cache(model, name) for name in _INDICES]
-    if any(isinstance(path, str) for path in cached):
-        return
-    try:
+    if not any(isinstance(path, str) for path in cached):
         get_session().head(constants.ENDPOINT, timeout=10)
-    except Exception as error:  # of the hub's library, of the connection
-        raise ModelError(
-            f"the model {model} is not on this machine, and {constants.ENDPOINT} cannot be "
-            "reached: connect to a network, or name a folder that save_pretrained wrote"
-        ) from error
 
 
 def _empty_parts(
@@ -367,30 +353,29 @@ def _explained(where: Path | str) -> Iterator[None]:
         ) from error
 
 
-_NEEDLESS: Mapping[str, str] = {
-    "transformers.utils.import_utils": "requires torchvision",  # of classes that are not used
-    "transformers.tokenization_utils_base": "Token indices sequence length is longer",
-    "diffusers.models.modeling_utils": "should be kept in float32: []",
-    "diffusers.modular_pipelines.modular_pipeline": "Error in block",  # which is raised
-    "transformers.tokenization_utils_tokenizers": "Could not extract SentencePiece model",
-}
-_CUT = "The following part of your input was truncated"  # heedmap names the words
+_LIBRARIES = ("diffusers", "transformers")
+_NEEDLESS = (
+    "requires torchvision",  # of classes that are not used
+    "Token indices sequence length is longer",
+    "The following part of your input was truncated",  # heedmap names the words
+    "should be kept in float32: []",
+    "Error in block",  # of a modular pipeline, which is raised
+    "Could not extract SentencePiece model",
+)
+"""Parts of needless messages of these libraries."""
 
 
 @contextmanager
-def silence_logs(pipe: Any = None) -> Iterator[None]:
-    """Silence needless messages of diffusers and transformers, and those of a pipeline if given."""
-    needless: dict[str, str] = {}
-    if pipe is not None:
-        needless |= {kind.__module__: _CUT for kind in type(pipe).__mro__}
-    needless |= _NEEDLESS
+def silence_logs() -> Iterator[None]:
+    """Silence needless messages of diffusers and transformers within the block."""
 
     def is_needed(record: logging.LogRecord) -> bool:
-        return needless[record.name] not in record.getMessage()
+        message = record.getMessage()
+        return not any(part in message for part in _NEEDLESS)
 
     with ExitStack() as stack:
-        for name in needless:
-            logger = logging.getLogger(name)
-            logger.addFilter(is_needed)
-            stack.callback(logger.removeFilter, is_needed)
+        for name in _LIBRARIES:
+            for handler in logging.getLogger(name).handlers:
+                handler.addFilter(is_needed)
+                stack.callback(handler.removeFilter, is_needed)
         yield

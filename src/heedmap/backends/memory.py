@@ -28,13 +28,14 @@ def image_bytes(pipe: Any, size: tuple[int, int]) -> int:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return the free memory of a device, including what torch has reserved and not used."""
+    """Return the free memory of a device, including what torch has reserved and not used.
+
+    Devices other than CUDA's share the memory of the CPU.
+    """
     if device.type == "cuda":
         reserved = torch.cuda.memory_reserved(device)
         unused = reserved - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
-    if device.type == "mps":
-        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     return psutil.virtual_memory().available
 
 

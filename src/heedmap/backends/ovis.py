@@ -35,8 +35,8 @@ class OvisImage(FluxFamily):
     def template(
         self,
         arguments: Arguments,
-        tokenizer: Any = None,
-        prompt: str = "",
+        tokenizer: Any,
+        prompt: str,
     ) -> tuple[str, str]:
         """Return the texts before and after a prompt."""
         messages = self.pipe._get_messages

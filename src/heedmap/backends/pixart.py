@@ -10,7 +10,6 @@ from typing import Any
 from diffusers import PixArtTransformer2DModel
 from torch import Tensor
 
-from heedmap.backends.base import Arguments
 from heedmap.backends.transformer import Transformer
 from heedmap.errors import ArgumentError
 from heedmap.text.tokenization import Rewritten
@@ -29,26 +28,16 @@ class PixArt(Transformer):
         projection = self.model.caption_projection
         return states if projection is None else projection(states)
 
-    def rewriter(
-        self,
-        tokenizer: Any,
-        arguments: Arguments,
-    ) -> Callable[[str], Rewritten]:
-        """Return the function that makes the text that such a call reads: in lower case.
+    def rewrite(self, prompt: str, tokenizer: Any) -> Rewritten:
+        """Return the text that a call reads of a prompt: in lower case.
 
         What else `clean_caption` changes is seen by the ids that the encoder reads.
         """
-
-        def rewrite(text: str) -> Rewritten:
-            origin = [
-                (at, at + 1) for at, char in enumerate(text) for _ in char.lower()
-            ]
-            lowered = text.lower()
-            stripped = lowered.strip()
-            start = lowered.find(stripped)
-            return Rewritten(stripped, origin[start : start + len(stripped)])
-
-        return rewrite
+        origin = [(at, at + 1) for at, char in enumerate(prompt) for _ in char.lower()]
+        lowered = prompt.lower()
+        stripped = lowered.strip()
+        start = lowered.find(stripped)
+        return Rewritten(stripped, origin[start : start + len(stripped)])
 
     def guards(self) -> Iterable[tuple[object, str, Callable[..., Any]]]:
         """Yield the methods with which an image is drawn at one size and scaled to another."""

@@ -4,7 +4,6 @@ The tables of a call are checked against the ids that its text encoders were giv
 """
 
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -46,26 +45,24 @@ def prompt_table(
     arguments: Arguments | None = None,
 ) -> TokenTable:
     """Return the words and tokens of a prompt as a pipeline reads it in a call with arguments."""
-    with silence_logs(pipe):
+    with silence_logs():
         family = family_of(pipe)
         return family.whole_table(prompt, family.encoding_arguments(arguments or {}))
 
 
 @dataclass(eq=False)
 class EncoderRecord:
-    """The ids that a text encoder reads at each call.
+    """The ids that a text encoder reads.
 
     Attributes:
         tokenizer: the encoder's.
         first: the first tokenizer of those that read the same positions.
-        ids: by call, and by text.
+        ids: by text, in all calls.
     """
 
     tokenizer: Any
     first: Any
-    ids: list[list[list[int]]] = field(default_factory=list)
-    # Another pipeline may use the encoder in another thread.
-    _thread: int = field(default_factory=threading.get_ident)
+    ids: list[list[int]] = field(default_factory=list)
 
     def record(
         self,
@@ -74,8 +71,7 @@ class EncoderRecord:
         kwargs: Any,
     ) -> None:
         """Record the ids that the encoder is about to read."""
-        if threading.get_ident() == self._thread:
-            self.ids.append((args[0] if args else kwargs["input_ids"]).tolist())
+        self.ids += (args[0] if args else kwargs["input_ids"]).tolist()
 
 
 class EncodingCall:
@@ -193,14 +189,11 @@ class EncodingCall:
             arguments = {**arguments, **dict.fromkeys(family.prompt_arguments)}
         first = call * len(texts)
         for record in self.records:
-            rows = list(chain(*record.ids))[first : first + len(texts)]
+            rows = record.ids[first : first + len(texts)]
             # A negative prompt of zeros is read by no encoder.
             if rows or (record.ids and any(texts)):
                 _check_ids(family, record, texts, rows, arguments)
-        return [
-            family.whole_table(text, family.arguments_of(arguments, number))
-            for number, text in enumerate(texts)
-        ]
+        return [family.whole_table(text, arguments) for text in texts]
 
 
 def _check_ids(
@@ -212,10 +205,9 @@ def _check_ids(
 ) -> None:
     """Raise a TraceError unless an encoder read these texts, at the positions of their labels."""
     is_read = len(ids) == len(texts)
-    for number, (text, row) in enumerate(zip(texts, ids, strict=False)):
-        call = family.arguments_of(arguments, number)
-        table = family.table(record.tokenizer, text, call)
-        first = family.table(record.first, text, call)
+    for text, row in zip(texts, ids, strict=False):
+        table = family.table(record.tokenizer, text, arguments)
+        first = family.table(record.first, text, arguments)
         is_read = is_read and table.words == first.words
         places = family.axis_places(len(row), arguments)
         axis = [row[place] for place in places if row[place] not in family.off_axis]

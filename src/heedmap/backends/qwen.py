@@ -129,13 +129,6 @@ class QwenImageEdit(QwenImage):
             w, h, _ = pipeline_qwenimage_edit.calculate_dimensions(1024 * 1024, ratio)
         return self.pipe.image_processor.resize(image, h, w)
 
-    def arguments_of(self, arguments: Arguments, number: int) -> Arguments:
-        """Return the arguments of a call that hold for a prompt: each has an image of its own."""
-        images = arguments.get("image")
-        if not isinstance(images, list) or self.lists_references:
-            return arguments
-        return {**arguments, "image": images[number]}
-
     def table(
         self,
         tokenizer: Any,

@@ -72,7 +72,7 @@ class QwenImage21(QwenImage):
         The image's keys are the last. All queries are the image's.
         """
         before, _ = self.template({"image": [*references]})
-        ids = self.tokenizer("")(before)["input_ids"][self.dropped :]
+        ids = self.tokenizer("tokenizer")(before)["input_ids"][self.dropped :]
         mark = self.pipe.processor.vision_start_token_id
         places = [place for place, one in enumerate(ids, start=1) if one == mark]
         others = list[slice]()
@@ -90,10 +90,6 @@ class QwenImage21(QwenImage):
             references=tuple(others),
         )
         return Layout((row,), joint=True, keys=len(is_text) + positions)
-
-    def tokenizer(self, name: str) -> Any:
-        """Return the tokenizer of the pipeline's processor."""
-        return self.pipe.processor.tokenizer
 
     @property
     def off_axis(self) -> Collection[int]:

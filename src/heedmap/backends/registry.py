@@ -1,8 +1,7 @@
 """The table of model families, the layers and image sizes of a pipeline, and its arguments."""
 
 import inspect
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
@@ -12,7 +11,6 @@ from typing import Any
 import diffusers
 import torch
 from diffusers import ZImageControlNetModel
-from diffusers.models.attention_processor import Attention
 from torch import Tensor
 
 from heedmap.backends import (
@@ -37,8 +35,8 @@ from heedmap.backends import (
 from heedmap.backends.base import Family, modules_of, parameters
 from heedmap.backends.modular import is_modular
 from heedmap.checks import as_ordered_list, check_int
-from heedmap.errors import ArgumentError, ModelError, join_words, quoted
-from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS
+from heedmap.errors import ArgumentError, ModelError, quoted
+from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
 from heedmap.options import RESERVED_ARGUMENTS, GenerateOptions
 
 FAMILIES: tuple[type[Family], ...] = (
@@ -77,6 +75,7 @@ UNSERVED: Mapping[str, Sequence[str]] = {
         "StableDiffusionPanoramaPipeline"
     ],
     "runs several steps in one batch": ["StableDiffusionParadigmsPipeline"],
+    "gives its UNet the text as one vector": ["AudioLDMPipeline", "MusicLDMPipeline"],
     "passes the strength of the noise to its UNet in place of a timestep": [
         "StableDiffusionLatentUpscalePipeline",
     ],
@@ -162,11 +161,10 @@ def family_named(index: Mapping[str, Any]) -> type[Family]:
 
 
 def _unreadable(name: str, model: Any) -> ModelError:
-    known = [family.model_class.__name__ for family in families()]
     return ModelError(
         f"{name} has no denoiser whose attention to the text heedmap reads, but {model}, which is "
-        f"not yet supported: expected {join_words(known, 'or', most=99)}; of a modular pipeline "
-        "after load_components()"
+        "not yet supported: expected a model such as Stable Diffusion, Flux or Qwen-Image; of a "
+        "modular pipeline after load_components()"
     )
 
 
@@ -174,7 +172,11 @@ def check_served(pipe: Any) -> Family:
     """Return the family of a pipeline; ModelError if its attention cannot be recorded."""
     _check_class([kind.__name__ for kind in type(pipe).__mro__])
     family = family_of(pipe)
-    _check_layers(family, family.text_layers())
+    if not family.text_layers():
+        raise ModelError(
+            f"the layers of {type(pipe).__name__} attend to no text, or to text and image in one "
+            "softmax (as DeepFloyd IF): expected a model whose layers attend to the text alone"
+        )
     if not is_modular(pipe):
         encoding_method(pipe)
     return family
@@ -202,31 +204,6 @@ def encoding_method(pipe: Any) -> str:
         f"{type(pipe).__name__} has no encode_prompt in diffusers' form: expected a text-to-image "
         "pipeline of diffusers; pass long or weighted prompts to it as prompt_embeds"
     )
-
-
-# --- its layers ---
-
-
-def cross_attention_layers(pipe: Any) -> dict[str, Attention]:
-    """Return the layers of a pipeline that attend to the text, by dotted path, in running order."""
-    family = family_of(pipe)
-    layers = family.text_layers()
-    _check_layers(family, layers)
-    return layers
-
-
-def _check_layers(family: Family, layers: Mapping[str, Attention]) -> None:
-    if not layers:
-        raise ModelError(
-            f"the layers of {type(family.pipe).__name__} attend to no text, or to text and image "
-            "in one softmax (as DeepFloyd IF): expected a model whose layers attend to the text "
-            "alone"
-        )
-
-
-def self_attention_layers(pipe: Any) -> dict[str, Attention]:
-    """Return the layers of the image's attention to itself, by dotted path."""
-    return family_of(pipe).image_layers()
 
 
 def control_reads_text(pipe: Any) -> bool:
@@ -258,19 +235,13 @@ def default_size(pipe: Any) -> tuple[int, int]:
     return w * side, h * side
 
 
-def unit(pipe: Any) -> int:
-    """Return the divisor of both sides of a pipeline's images, in pixels."""
-    return family_of(pipe).unit
-
-
 def check_size(pipe: Any, size: object) -> tuple[int, int]:
     """Return a size (width, height) in pixels; raise an ArgumentError if it cannot be drawn."""
     family = family_of(pipe)
     multiple = family.unit
-    longest = family.longest_side
     sides = as_ordered_list(size) or ()
     numbers = [
-        check_int("a side of the size", side, least=multiple, most=longest)
+        check_int("a side of the size", side, least=multiple, most=MAX_SIDE)
         for side in sides
     ]
     if len(numbers) != 2 or any(side % multiple for side in numbers):
@@ -293,7 +264,6 @@ DIFFUSERS_NAMES = {name: argument for argument, name in RESERVED_ARGUMENTS.items
 """The names that pipelines have for "steps", "guidance", "negative", and for "size" the height."""
 STEP_LISTS = ("timesteps", "sigmas")
 """Arguments that list the steps one by one, in place of their number."""
-_DEPRECATED = ("callback", "callback_steps")  # still taken, but not in the signature
 
 
 def check_names(
@@ -307,7 +277,7 @@ def check_names(
     known = sorted({*others, *parameters(pipe)} - {"self"})
     if family_of(pipe).needs_image and "image" not in names:
         raise ArgumentError(f"{kind} draws beside an image of yours: pass it as image")
-    for name in {*names} - {*known, *_DEPRECATED}:
+    for name in {*names} - {*known}:
         close = get_close_matches(name, known, n=1)
         hint = f": did you mean {close[0]}?" if close else ""
         raise ArgumentError(f"{kind} takes no argument {name}{hint}")
@@ -408,17 +378,3 @@ def seed_of(generator: Any) -> Any:
         f"the generator is {quoted(generator)}: expected a newly seeded torch.Generator on the "
         "CPU, or seed"
     )
-
-
-@contextmanager
-def without_bar(pipe: Any) -> Iterator[None]:
-    """Hide the progress bar of a pipeline within the block."""
-    before = getattr(pipe, "_progress_bar_config", None)
-    pipe.set_progress_bar_config(**{**(before or {}), "disable": True})
-    try:
-        yield
-    finally:
-        if before is None:
-            del pipe._progress_bar_config
-        else:
-            pipe._progress_bar_config = before

@@ -8,6 +8,7 @@ maps could be refined or which an edit could take from its source.
 
 from collections.abc import Sequence
 from copy import copy
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -45,10 +46,11 @@ class Sana(PixArt):
         """True for all models but Sana Sprint."""
         return not hasattr(self.pipe.scheduler.config, "sigma_data")
 
-    def attention(self) -> dict[str, Attention]:
-        """Return the attention of each block to the text; its attention to itself is linear."""
-        layers = super().attention().items()
-        return {name: layer for name, layer in layers if self.reads_text(layer)}
+    @cached_property
+    def layers(self) -> dict[str, Attention]:
+        """The attention of each block to the text; its attention to itself is linear."""
+        layers = super().layers.items()
+        return {name: layer for name, layer in layers if layer.is_cross_attention}
 
     def project_text(self, states: Tensor) -> Tensor:
         """Return Gemma's states, projected and normed."""
@@ -86,7 +88,7 @@ class Sana(PixArt):
         table = tokenize(
             prompt,
             tokenizer,
-            rewrite=self.rewriter(tokenizer, arguments),
+            rewritten=self.rewrite(prompt, tokenizer),
             limit=limit,
             before=before,
         )

@@ -156,10 +156,6 @@ class TimestepReader:
             return None
         return self._values.get(timesteps.data_ptr())
 
-    def read(self, timesteps: Tensor) -> float:
-        """Return the timestep of the rows of a pass (B), for which the host waits."""
-        return one_timestep(self._pipe, timesteps.tolist())
-
 
 def one_timestep(pipe: Any, timesteps: Sequence[float]) -> float:
     """Return the timestep of the rows of a pass; raise a TraceError if they have several."""

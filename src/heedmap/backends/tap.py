@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 from diffusers.hooks._helpers import (
@@ -44,36 +44,9 @@ from heedmap.mathematics.rules import Site
 Observer = Callable[[AttentionEvent], None]
 """A function of each event, which it leaves as it is."""
 _TEXT = "encoder_hidden_states"
-_UNSEEN = ("_native_npu", "_native_xla")
 _DEFAULT = (
     "load the model again, and keep the attention processors that it is loaded with"
 )
-
-
-class Editor(Protocol):
-    """The changes of a layer's attention."""
-
-    def inputs(
-        self,
-        site: Site,
-        layout: Layout,
-        query: Tensor,
-        key: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the queries and keys (B, H, N, d) that the layer goes on with."""
-        ...
-
-    def output(self, event: AttentionEvent) -> AttentionEvent:
-        """Return an event with the output that the layer goes on with."""
-        ...
-
-    def weights(
-        self,
-        event: AttentionEvent,
-        p: Tensor,
-    ) -> tuple[Tensor, Mapping[int, EditedRow]]:
-        """Return the probabilities (B, H, Q, K) that the layer goes on with, and the edits."""
-        ...
 
 
 @dataclass(eq=False)
@@ -104,7 +77,8 @@ class RecordingProcessor:
         name: the layer's dotted path.
         observe: a function of the event.
         model_pass: the pass that runs.
-        editor: without it the output is the original's to the bit.
+        editor: the edits, a `recording.controller.AttentionController`; without these the output
+            is the original's to the bit.
         needed: whether attention that cannot be seen is an error.
         joint: whether the layer attends to text and image in one softmax.
         layout: that of the layer, if it is not that of the pass.
@@ -114,7 +88,7 @@ class RecordingProcessor:
     name: str
     observe: Observer
     model_pass: ModelPass
-    editor: Editor | None = None
+    editor: Any = None
     needed: bool = True
     joint: bool = False
     layout: Layout | None = None
@@ -178,17 +152,14 @@ class RecordingProcessor:
         event = None if tap is None else tap.event()
         if event is not None:
             self.observe(event)
-        elif self.needed and is_overridden:
-            if self.editor is not None or self.model_pass.is_recorded:
-                raise TraceError(
-                    f"a TorchFunctionMode may replace the attention at {self.name}: exit it "
-                    "first, or take a guider that perturbs no attention"
-                )
-        elif self.needed:
+            return output
+        is_used = self.editor is not None or self.model_pass.is_recorded
+        if self.needed and (is_used or not is_overridden):
             raise TraceError(
                 f"{type(self.original).__name__} at {self.name} computed no attention that heedmap "
-                "can see (it returned a cached output, or uses a kernel of its own, as xformers "
-                f"does): {_DEFAULT}"
+                "can see (it returned a cached output, has a kernel of its own, as xformers does, "
+                "or a TorchFunctionMode or a guider replaces its attention): exit the mode, take "
+                f"another guider, or {_DEFAULT}"
             )
         return output
 
@@ -513,9 +484,9 @@ def _check_backend(name: str, processor: Any) -> None:
     kind = type(processor).__name__
     active, _ = attention_dispatch._AttentionBackendRegistry.get_active_backend()
     backend = AttentionBackendName(processor._attention_backend or active).value
-    is_native = backend.removeprefix("_").startswith("native")
+    is_native = "native" in backend
     is_parallel = processor._parallel_config is not None
-    if "Flex" in kind or is_parallel or not is_native or backend in _UNSEEN:
+    if "Flex" in kind or is_parallel or not is_native:
         raise TraceError(
             f"{kind} at {name} computes attention with the backend {backend!r}, by flex_attention, "
             "or on several devices, where heedmap cannot see it: keep the processors that the "

@@ -1,9 +1,8 @@
 """The UNets of Stable Diffusion: 1.x, 2.x, XL and their relatives."""
 
+from functools import cached_property
 from math import ceil
-from typing import Any
 
-import torch
 from diffusers import UNet2DConditionModel
 from diffusers.models.attention_processor import Attention
 
@@ -31,28 +30,19 @@ class UNet(Family):
         "LatentConsistencyModelImg2ImgPipeline",
     )
 
-    def attention(self) -> dict[str, Attention]:
-        """Return the attention layers of the stages.
+    @cached_property
+    def layers(self) -> dict[str, Attention]:
+        """The attention layers of the stages.
 
         Layers with added keys (DeepFloyd IF, Kandinsky 2) mix text and image in one softmax. The
         attention of GLIGEN's fusers and of IP-Adapter's resampler is not the image's.
         """
-        layers = super().attention().items()
+        layers = super().layers.items()
         return {
             name: layer
             for name, layer in layers
             if ".fuser." not in name and layer.added_kv_proj_dim is None
         }
-
-    def reads_text(self, layer: Any) -> bool:
-        """Return whether a layer attends to the text.
-
-        Several widths of text are those of the hidden states: the UNets of AudioLDM and MusicLDM
-        attend to these alone, and the text is one vector beside the timestep.
-        """
-        widths = self.model.config.cross_attention_dim
-        is_given_text = not isinstance(widths, list | tuple) or len({*widths}) == 1
-        return is_given_text and super().reads_text(layer)
 
     def grid(self, name: str, latent: GridShape) -> GridShape:
         """Return the grid of a layer's stage: the latent's, halved and rounded up at each level."""
@@ -65,9 +55,3 @@ class UNet(Family):
             halvings = last - int(number)
         h, w = latent
         return ceil(h / 2**halvings), ceil(w / 2**halvings)
-
-    def project_text(self, states: torch.Tensor) -> torch.Tensor:
-        """Return text states projected, if the model projects them once for all layers."""
-        if self.model.config.encoder_hid_dim_type != "text_proj":
-            return states
-        return self.model.encoder_hid_proj(states)

@@ -30,13 +30,7 @@ class ZImage(SequenceFamily):
     patch = 2  # with which the pipelines call the model
     token_multiple = 32
     guidance_off = 0.0
-    prompt_first = (
-        "ZImagePipeline",
-        "ZImageImg2ImgPipeline",
-        "ZImageInpaintPipeline",
-        "ZImageControlNetPipeline",
-        "ZImageControlNetInpaintPipeline",
-    )
+    prompt_first = ("DiffusionPipeline",)
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latents, the scheduler's timestep and the text states of a pass."""
@@ -114,8 +108,8 @@ class ZImage(SequenceFamily):
     def template(
         self,
         arguments: Arguments,
-        tokenizer: Any = None,
-        prompt: str = "",
+        tokenizer: Any,
+        prompt: str,
     ) -> tuple[str, str]:
         """Return the texts of the chat template before and after a prompt."""
         return chat_around(prompt, tokenizer, enable_thinking=True)

@@ -18,7 +18,7 @@ from msgspec import structs
 from heedmap.backends.memory import in_batches, max_batch
 from heedmap.backends.prompts import prompt_table
 from heedmap.backends.registry import family_of
-from heedmap.errors import ArgumentError, TruncatedWordError, join_words, quoted
+from heedmap.errors import ArgumentError, TruncatedWordError, quoted
 from heedmap.figures import overlays
 from heedmap.io.schemas import ChangedWords, EditReport, SavedEdit
 from heedmap.maps.masks import phrase_tokens, suppress_rivals
@@ -446,7 +446,7 @@ def _notes(
     report: EditReport,
     mask: np.ndarray | None,
 ) -> Iterator[str]:
-    """Yield a sentence for each request with little or no effect, and for guesses.
+    """Yield a sentence for each request with little or no effect.
 
     They are saved, and shown on pages as well.
     """
@@ -475,13 +475,6 @@ def _notes(
                 f"the image also changed outside the edited words (PSNR {outside:.1f} dB): "
                 "restrict the edit to their region with only, or use 30 steps or more"
             )
-    if guesses := plan.alignment.guesses:
-        pairs = join_words([f"{quoted(a.text)} → {quoted(b.text)}" for a, b in guesses])
-        yield (
-            "the prompts differ in their number of words, so which words correspond is a guess: "
-            f"{pairs}; to choose the pairs, write both prompts with the same number of words, "
-            "which are then paired in order"
-        )
     if only is not None and mask is None:
         yield (
             f"{quoted(only)} did not restrict the edit: it starts at "

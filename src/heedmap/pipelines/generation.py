@@ -5,7 +5,6 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Unpack, overload
 
@@ -26,7 +25,6 @@ from heedmap.backends.registry import (
     default_size,
     family_of,
     for_batch,
-    without_bar,
 )
 from heedmap.backends.schedules import noise_of_steps
 from heedmap.checks import as_ordered_list, check_prompt
@@ -309,8 +307,7 @@ def generate_batch(
     for text in filter(None, [*doubts, *_warnings(pipe, options)]):
         warn(text)
     call = for_batch(pipe, texts, seeds, effective)
-    bar = nullcontext() if progress is None else without_bar(pipe)
-    with noise_of_steps(pipe.scheduler, call["generator"]), trace, bar:
+    with noise_of_steps(pipe.scheduler, call["generator"]), trace:
         images, flags = _call(family, call, latents, image)
     black = [prompt for prompt, flag in zip(prompts, flags, strict=True) if flag]
     for text in _warnings_after(family, options, trace.guided, black):

@@ -34,7 +34,6 @@ from heedmap.backends.registry import (
     default_size,
     family_of,
     noise,
-    unit,
 )
 from heedmap.backends.schedules import SchedulerCall
 from heedmap.checks import check_prompt
@@ -94,7 +93,7 @@ def fitting_size(pipe: Pipeline, size: tuple[int, int]) -> tuple[int, int]:
     Raises:
         ArgumentError: if the image is too long.
     """
-    factor = unit(pipe)
+    factor = family_of(pipe).unit
     if any(side % factor for side in size) or not has_usual_area(pipe, size):
         scale = sqrt(prod(default_size(pipe)) / prod(size)) / factor
         w, h = (max(1, round(side * scale)) * factor for side in size)

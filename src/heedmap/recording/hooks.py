@@ -64,7 +64,7 @@ class TraceHooks:
         pipe = family.pipe
         model = family.called_model
         skipping.check_forwards(self.layers)
-        self.undo.enter_context(loading.silence_logs(pipe))
+        self.undo.enter_context(loading.silence_logs())
         self.installed = tap.install(
             self.layers,
             undo,

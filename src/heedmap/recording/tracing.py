@@ -24,6 +24,7 @@ from heedmap.backends.noise_levels import predicted
 from heedmap.backends.prompts import Encoding
 from heedmap.backends.schedules import (
     TimestepReader,
+    one_timestep,
     rounding_of,
     schedule_of,
 )
@@ -588,7 +589,7 @@ class Trace:
         if timestep is None and call is not None and not self._encodings:
             timestep = call.next_timestep(timesteps, error)
         if timestep is None:
-            timestep = self._timesteps.read(timesteps)
+            timestep = one_timestep(self._pipe, timesteps.tolist())
         is_inside = bool(self._encodings) and self._is_in_own_loop()
         if is_inside and call is not None and call.is_next(states, timestep, error):
             self._encodings = []  # the text of the run, encoded once more

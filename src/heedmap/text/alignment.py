@@ -29,14 +29,12 @@ class WordAlignment:
             punctuation.
         kind: "replace" if every word has its partner, "refine" if words were added or dropped.
         why: a clause about the change and its consequence for the attention.
-        guesses: the pairs of different words for which other words could have been chosen.
     """
 
     pairs: tuple[_Pair, ...]
     changes: tuple[_Pair, ...]
     kind: EditKind
     why: str
-    guesses: tuple[tuple[Word, Word], ...] = ()
 
     @property
     def unread(self) -> tuple[Word, ...]:
@@ -53,21 +51,6 @@ _DETERMINER = re.compile(
     "a|an|the|this|that|these|those|some|my|your|his|her|its|our|their|"
     "one|two|three|four|five|six|seven|eight|nine|ten|[0-9]+"
 )
-# Ends a noun phrase, after its noun: "a giraffe playing chess", "a castle covered in snow".
-_PARTICIPLE = re.compile(
-    "(?!(?:building|ceiling|clothing|drawing|evening|king|lighting|lightning|morning|painting|"
-    "ring|spring|string|thing|viking|wedding|wing)$)(?:.{2,}ing|.{2,}[^e]ed|made)"
-)
-_BEFORE_NOUN = re.compile(
-    f"{'|'.join(CONNECTIVES)}|{_DETERMINER.pattern}|big|black|blue|cute|dark|green|grey|happy|"
-    "large|little|old|pink|pretty|purple|red|small|tall|tiny|white|yellow|young|"
-    ".*(?:ful|ish|less|ous)"
-)
-# "a lake" -> "a painting of a mountain": the lake became the mountain.
-_MEDIUM = re.compile(
-    "close-up|drawing|engraving|illustration|image|painting|photo|photograph|picture|portrait|"
-    "poster|render|rendering|sculpture|sketch|statue|watercolou?r"
-)
 
 
 def pair_words(source: TokenTable, target: TokenTable) -> WordAlignment:
@@ -78,12 +61,12 @@ def pair_words(source: TokenTable, target: TokenTable) -> WordAlignment:
     most words; here an article or number equals any other, and a noun its plural. Between two words
     that stayed, equally many words are paired in order. Otherwise they are paired phrase by phrase,
     from the last words backwards: "a cat" -> "a big dog on the grass" makes a dog of the cat and
-    adds the other words. A comma, a preposition, "and" or a participle begins a phrase.
+    adds the other words. A comma, a preposition or "and" begins a phrase.
 
     "replace" is chosen if every word has its partner; with "refine" tokens without a partner keep
     their own attention. ArgumentError if the prompts are too long to be aligned.
     """
-    pairs, guesses = _paired(source, target)
+    pairs = _paired(source, target)
     changes = [(a, b) for a, b in pairs if _key(a) != _key(b)]
     # New punctuation keeps its own attention.
     source_ids = [token.id for token in source.tokens]
@@ -91,13 +74,10 @@ def pair_words(source: TokenTable, target: TokenTable) -> WordAlignment:
     is_partial = punctuation or any(None in pair for pair in pairs)
     kind = "refine" if is_partial else "replace"
     why = _why(changes, kind)
-    return WordAlignment(tuple(pairs), tuple(changes), kind, why, tuple(guesses))
+    return WordAlignment(tuple(pairs), tuple(changes), kind, why)
 
 
-def _paired(
-    source: TokenTable, target: TokenTable
-) -> tuple[list[_Pair], list[tuple[Word, Word]]]:
-    """Pair the words of two prompts; return the pairs, and those among them that are a guess."""
+def _paired(source: TokenTable, target: TokenTable) -> list[_Pair]:
     words = [*source.words, *target.words]
     keys = [_key(word) for word in words]
     nouns: dict[str, str] = {}
@@ -107,17 +87,13 @@ def _paired(
     count = len(source.words)
     matches = best_matches(items[:count], items[count:], match=0, swap=-1, gap=-1)
     pairs: list[_Pair] = []
-    guesses: list[tuple[Word, Word]] = []
     for a, b, match in segments(matches, source.words, target.words):
         if len(a) == len(b):
             pairs += zip(a, b, strict=True)
         else:
-            changed = _changed(_phrases(a, source.prompt), _phrases(b, target.prompt))
-            pairs += changed
-            if min(len(a), len(b)) > 1:
-                guesses += [(x, y) for x, y in changed if x and y]
+            pairs += _changed(_phrases(a, source.prompt), _phrases(b, target.prompt))
         pairs += match
-    return pairs, guesses
+    return pairs
 
 
 _Phrase = tuple[str, list[Word]]
@@ -151,18 +127,11 @@ def _phrases(words: Sequence[Word], prompt: str) -> list[_Phrase]:
     phrases: list[_Phrase] = [("", [])]
     for word in words:
         text = fold(word.text)
-        kind, before = phrases[-1]
-        last = fold(before[-1].text) if before else ""
-        if text == "of" and kind in ("", ",") and _MEDIUM.fullmatch(last):
-            phrases[-1:] = [("of", [*before, word]), (kind, [])]
-            continue
         gap = prompt[max(0, word.start - 2) : word.start]
         if not set(",;.|").isdisjoint(gap):
             phrases.append((",", []))
         elif text in CONNECTIVES:
             phrases.append((text if text in ("and", "with") else "in", []))
-        elif last and _PARTICIPLE.fullmatch(text) and not _BEFORE_NOUN.fullmatch(last):
-            phrases.append(("ing", []))
         phrases[-1][1].append(word)
     return phrases
 

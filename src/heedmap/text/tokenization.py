@@ -34,7 +34,7 @@ def tokenize(
     *,
     before: str = "",
     after: str = "",
-    rewrite: Callable[[str], Rewritten | None] | None = None,
+    rewritten: Rewritten | None = None,
     split: Callable[[str], Sequence[str]] | None = None,
     limit: int | None = None,
     padding: str | bool = "max_length",
@@ -51,7 +51,7 @@ def tokenize(
         before: an instruction, or the template of a chat, before the prompt; its tokens are of the
             kind "start".
         after: the template behind the prompt; its tokens are of the kind "end".
-        rewrite: makes the text that is tokenized of the prompt; None for no change.
+        rewritten: the text that is tokenized in place of the prompt; None for no change.
         split: cuts the text into the parts that are tokenized one by one; None for a single part.
         limit: number of tokens that are read, those of the tokenizer and of the template included.
             Default: the tokenizer's own.
@@ -60,7 +60,6 @@ def tokenize(
     """
     check_text("the prompt", prompt, most=MAX_PROMPT)
     limit = _limit_of(tokenizer, limit)
-    rewritten = None if rewrite is None else rewrite(prompt)
     text = prompt if rewritten is None else rewritten.text
     first = len(before)
     last = first + len(text)
@@ -235,13 +234,14 @@ def _words(
 def expanded(
     prompt: str,
     tokenizer: Any,
-    expand: Callable[[str], str],
+    expand: Callable[[str, Any], str],
 ) -> Rewritten | None:
     """Expand the placeholders of textual inversion; return None if the prompt has none.
 
-    `expand` makes several placeholders of one that has several vectors; all belong to one word.
+    `expand` makes several placeholders of one that has several vectors, of a text and the
+    tokenizer; all belong to one word.
     """
-    whole = expand(prompt)
+    whole = expand(prompt, tokenizer)
     if whole == prompt:
         return None
     names = sorted(tokenizer.added_tokens_encoder, key=len, reverse=True)
@@ -249,7 +249,7 @@ def expanded(
     text = ""
     origin: list[tuple[int, int]] = []
     for piece in pieces.finditer(prompt):
-        vectors = expand(piece[0])
+        vectors = expand(piece[0], tokenizer)
         text += vectors
         origin += [piece.span()] * len(vectors)
     if text != whole:

@@ -9,12 +9,11 @@ r"""Weights in a prompt: `(word:1.5)`, `(two words:0.3)`, `(word:-1)`.
 - A number above 4, or behind another number, is no weight but a time, a ratio or a year:
   "(12:30)", "(4:3)" and "(year:1990)" are text, with a warning. Write such a weight with its sign,
   "(word:+30)".
-- A bracket that only looks like a weight is an error: "(cat:1,5)", "(cat:2x)", "(cat:)". So is
-  "cat:1.5)" without its first bracket; " :3)" is a face.
+- A bracket that only looks like a weight is text, too: "(cat:1,5)", "(cat:2x)", "(cat:)".
+  "cat:1.5)" without its first bracket is an error.
 - In a prompt with weights all brackets have to balance.
 """
 
-import math
 import re
 from bisect import bisect_left
 from collections import defaultdict
@@ -37,11 +36,7 @@ _SIGNS = re.compile(r"\\[\\()\[\]:]|(?::([^()\[\]:\\]*+))?\)|[(\[\]]")
 _ESCAPED = re.compile(r"[()\[\]]|\\(?=[\\()\[\]:]|\Z)")
 # Possessive, so that the time is linear in the length of the prompt.
 _NUMBER = re.compile(r"[-+]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
-_LOOKS_LIKE_NUMBER = re.compile(
-    r"[-+−]?(?:[.,]?\d\S*+|nan|inf(?:inity)?)|", re.IGNORECASE
-)
 _WEIGHT_BEGINS = re.compile(r"(?<!\\):(?!\d\d+(?![\d.eE]))[-+−]?[.,]?\d")
-_FACE = re.compile(r"\s:\d\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +59,8 @@ class WeightedPrompt:
 def parse_weights(prompt: str) -> WeightedPrompt:
     """Read the weights in a prompt; the module's docstring has the syntax.
 
-    ArgumentError if a weight is not a number or beyond `MAX_WEIGHT`, or a bracket around a weight
-    has no partner. Messages count the characters of the prompt from 1.
+    ArgumentError if a weight is beyond `MAX_WEIGHT`, or a bracket around a weight has no partner.
+    Messages count the characters of the prompt from 1.
     """
     check_text("the prompt", prompt)
     hidden: set[int] = set()  # characters that the model does not read
@@ -94,9 +89,9 @@ def parse_weights(prompt: str) -> WeightedPrompt:
             else:
                 hidden.update((bracket, *range(start, end)))
                 spans.append((bracket + 1, start, weight))
-        elif _is_weight(prompt[:start], sign[1]) and not _FACE.match(prompt, start - 1):
+        elif _is_weight(prompt[:start], sign[1]):
             raise _unbalanced(prompt, end - 1)
-        elif not _FACE.match(prompt, start - 1):
+        else:
             unpaired.append(end - 1)
     if opened and (spans or _WEIGHT_BEGINS.search(prompt, opened[0])):
         raise _unbalanced(prompt, opened[0])
@@ -120,22 +115,15 @@ def _without(
 
 def _weight(prompt: str, bracket: int, end: re.Match[str]) -> float | None:
     """Return the weight at the end of a bracket; None for text."""
-    if end[1] is None:
+    number = (end[1] or "").strip().replace("−", "-")
+    if not _is_weight(prompt[bracket + 1 : end.start()], number):
         return None
-    text = end[1].strip()
-    if not _LOOKS_LIKE_NUMBER.fullmatch(text):
-        return None
-    weight = math.nan
-    number = text.replace("−", "-")
-    if _NUMBER.fullmatch(number):
-        if not _is_weight(prompt[bracket + 1 : end.start()], number):
-            return None
-        weight = float(number)
-    if not abs(weight) <= MAX_WEIGHT:  # refuses NaN, too
+    weight = float(number)
+    if abs(weight) > MAX_WEIGHT:
         raise ArgumentError(
-            f"the weight {quoted(text)} at character {end.start() + 2} of the prompt is no number "
-            f"from −{MAX_WEIGHT:g} to {MAX_WEIGHT:g}: write it as in '(word:1.5)', or '\\:' "
-            "where the colon is text"
+            f"the weight {quoted(number)} at character {end.start() + 2} of the prompt is not from "
+            f"−{MAX_WEIGHT:g} to {MAX_WEIGHT:g}: write a smaller one, or '\\:' where the colon is "
+            "text"
         )
     return weight + 0.0  # no -0
 
@@ -167,9 +155,9 @@ def spelled(text: str, spans: Sequence[Span]) -> str:
     marks: defaultdict[int, str] = defaultdict(str)
     # Inner brackets close first; of two around the same words the later one is the inner one.
     for start, end, weight in sorted(reversed(spans), key=lambda span: -span[0]):
-        short = f"{weight:g}"
-        sign = "" if _is_weight(text[start:end], short) else "+"
-        marks[end] += f":{sign}{short if float(short) == weight else repr(weight)})"
+        number = f"{weight:.16g}"
+        sign = "" if _is_weight(text[start:end], number) else "+"
+        marks[end] += f":{sign}{number})"
     for start, _, _ in spans:
         marks[start] += "("
     edges = sorted({0, len(text), *marks})
