@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from kornia.filters import guided_blur
 from torch import Tensor
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend
 from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
 
 # Torch's own: `torch.nn.functional` may have a kernel of the user's in its place.
 scaled_dot_product_attention: Callable[..., Tensor]
@@ -107,6 +106,8 @@ def log_sums(
 ) -> Tensor:
     """Return log Σ exp(q·k·scale + M) over all keys, computed in float32 by parts of the queries.
 
+    For its derivatives no scores are stored: they are computed again.
+
     Args:
         query: (H, Q, d).
         key: (H, N, d).
@@ -116,70 +117,23 @@ def log_sums(
     Returns:
         (H, Q), float32.
     """
-    is_tracked = query.requires_grad or key.requires_grad
-    if is_tracked and torch.is_grad_enabled():
-        return _LogSums.apply(query, key, scale, mask)  # pyright: ignore
-    return _log_sums(query, key, scale, mask)
-
-
-def _log_sums(
-    query: Tensor,
-    key: Tensor,
-    scale: float,
-    mask: Tensor | None,
-) -> Tensor:
     scaled = key.float().mT * scale
     sums: list[Tensor] = []
     for part in query_parts(query, key):
-        scores = query[:, part].float() @ scaled
-        if mask is not None:
-            scores += mask[:, part]
-        sums.append(scores.logsumexp(dim=-1))
+        inputs = (query[:, part], scaled, None if mask is None else mask[:, part])
+        if torch.is_grad_enabled():
+            sums.append(checkpoint(_log_sum, *inputs, use_reentrant=False))
+        else:
+            sums.append(_log_sum(*inputs))
     return torch.cat(sums, dim=-1)
 
 
-class _LogSums(Function):
-    """`log_sums` with its derivatives, for which no probabilities are stored.
-
-    The derivative by a query is the mean of the keys by its attention, times the scale. The
-    probabilities are computed again, by parts of the queries.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        scale: float,
-        mask: Tensor | None,
-    ) -> Tensor:
-        """Return the log-sums (H, Q)."""
-        sums = _log_sums(query, key, scale, mask)
-        ctx.save_for_backward(query, key, mask, sums)
-        ctx.scale = scale
-        return sums
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the derivatives by queries (H, Q, d) and keys (H, N, d)."""
-        query, key, mask, sums = ctx.saved_tensors
-        keys = key.float()
-        scaled = keys.mT * ctx.scale
-        weights = (gradient * ctx.scale)[..., None]
-        of_queries: list[Tensor] = []
-        of_keys = torch.zeros_like(keys)
-        for part in query_parts(query, key):
-            queries = query[:, part].float()
-            scores = queries @ scaled
-            if mask is not None:
-                scores += mask[:, part]
-            p = (scores - sums[:, part, None]).exp_()
-            p *= weights[:, part]
-            of_queries.append(p @ keys)
-            of_keys += p.mT @ queries
-        of_query = torch.cat(of_queries, dim=-2)
-        return of_query.to(query), of_keys.to(key), None, None
+def _log_sum(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+    """Return log Σ exp(q·k + M) (H, Q) of keys (H, d, N)."""
+    scores = query.float() @ key
+    if mask is not None:
+        scores = scores + mask
+    return scores.logsumexp(dim=-1)
 
 
 def fused(

@@ -37,7 +37,6 @@ FINEST = 10_000
 
 
 @lru_cache(maxsize=4096)
-@lru_cache(maxsize=256)
 def steps_within(start: float, end: float, steps: int) -> range:
     """Return the steps s of a run with `start ≤ s/steps < end`, from 0; fractions are 0 to 1.
 
