@@ -125,7 +125,8 @@ class Probe:
         row = event.row(number_of_row)
         before = after = row.whole()
         if number_of_row in event.edited:
-            before, after = event.edited[number_of_row].pair()
+            edits = event.edited[number_of_row]
+            before, after = edits.before, edits.after
         position = place[0] * grid[1] + place[1]
         after = after[:, position]
         score = selection_score(after[:, list(self.tokens)].sum(dim=-1))  # (H)

@@ -481,7 +481,7 @@ class Recorder:
     def _budget(self, event: AttentionEvent, first: int) -> None:
         """Add the mean shares of all keys, and the mean entropy."""
         for image in range(self.call.images):
-            shares = event.row(first + image, values=False).key_shares()
+            shares = event.row(first + image).key_shares()
             self._put("budget", image, event, shares[:, None])
 
     def _attend_to_concepts(
