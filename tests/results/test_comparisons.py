@@ -125,7 +125,7 @@ TREE = {"source": "a tree", "cross_replace": [0, 1], "self_replace": [0, 1]}
             ],
             [
                 "“house” ×−2",
-                "the rule mine, a rule",
+                "the function mine, a function",
             ],
         ),
         ([{"edit": TREE}, {"seed": 3}], ["edited from “a tree”, seed 7", "seed 3"]),

@@ -233,12 +233,12 @@ class Confine(SiteEdit, frozen=True, tag_field="kind", tag="confine"):
 
 
 class SavedRule(Struct, frozen=True, tag_field="kind", tag="rule"):
-    """The name of a rule of the user's own."""
+    """The name of a rule, or of the loss of a guide, of the user's own."""
 
     name: str = ""
 
     def __str__(self) -> str:
-        return f"the rule {self.name}" if self.name else "a rule"
+        return f"the function {self.name}" if self.name else "a function"
 
 
 def _set(edit: Struct, **values: Any) -> None:

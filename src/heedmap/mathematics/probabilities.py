@@ -6,7 +6,7 @@ d channels of one head.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +15,11 @@ from kornia.filters import guided_blur
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 from torch.nn.functional import pad
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint  # pyright: ignore
 
+# A function of tensors, run again for its derivatives.
+_recomputed: Callable[..., Tensor]
+_recomputed = partial(checkpoint, use_reentrant=False)  # pyright: ignore
 # Torch's own: `torch.nn.functional` may have a kernel of the user's in its place.
 scaled_dot_product_attention: Callable[..., Tensor]
 scaled_dot_product_attention = torch._C._nn.scaled_dot_product_attention  # pyright: ignore
@@ -117,14 +120,12 @@ def log_sums(
     Returns:
         (H, Q), float32.
     """
+    compute = partial(_recomputed, _log_sum) if torch.is_grad_enabled() else _log_sum
     scaled = key.float().mT * scale
     sums: list[Tensor] = []
     for part in query_parts(query, key):
-        inputs = (query[:, part], scaled, None if mask is None else mask[:, part])
-        if torch.is_grad_enabled():
-            sums.append(checkpoint(_log_sum, *inputs, use_reentrant=False))
-        else:
-            sums.append(_log_sum(*inputs))
+        added = None if mask is None else mask[:, part]
+        sums.append(compute(query[:, part], scaled, added))
     return torch.cat(sums, dim=-1)
 
 

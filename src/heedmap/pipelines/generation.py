@@ -50,7 +50,6 @@ from heedmap.pipelines.arguments import (
 from heedmap.pipelines.guiding import (
     checked_guides,
     latent_guide,
-    saved_guides,
     with_defaults,
 )
 from heedmap.recording.controller import Steering
@@ -141,7 +140,8 @@ def generate(
             place's positions of their attention to all positions of the image: self-attention, or
             the image's part of joint attention. On a layer's grid, a pixel is the position that
             holds it; a box or mask has the positions of which at least half is inside (or else the
-            fullest one). With words the image is generated twice, first for their masks.
+            fullest one). Edits of words do not count. With words the image is generated twice,
+            first for their masks.
         reads: if True, and text and image share one softmax, the attention of each word to the
             image is recorded, too (`HeatMaps.reads`), and to the other words
             (`Run.text_attention`).
@@ -298,7 +298,7 @@ def generate_batch(
         "keep": tuple(sorted(options.keep)),
         "branches": tuple(sorted(options.branches)),
         "edits": saved_edits(edits),
-        "guide": saved_guides(guide),
+        "guide": saved_edits(guide),
         "arguments": argument_note(options.arguments),
     }
     negative = options.negative or ""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from heedmap.checks import as_list
@@ -146,21 +147,31 @@ class CountedRule:
 
 def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """Return the edits of a list; ArgumentError if it is not a list of edits."""
-    every = as_list(edits)
-    if every is None or len(every) > MAX_EDITS:
-        raise ArgumentError(
-            f"edits is {quoted(edits)}: expected a list of edits (at most {MAX_EDITS}), "
-            "as in [Reweight('red', 3)]"
-        )
-    for edit in every:
-        if isinstance(edit, type) or not (isinstance(edit, WordEdit) or callable(edit)):
-            raise ArgumentError(
-                f"{quoted(edit)} is not an edit: expected Reweight(word, weight), "
-                "Confine(word, where), or a callable rule(p, site)"
-            )
+    expected = "Reweight(word, weight), Confine(word, where) or callables rule(p, site)"
+    checked = check_functions("edits", edits, WordEdit, expected)
+    for edit in checked:
         if not isinstance(edit, WordEdit):
             _check_arguments(edit)
-    return tuple(every)
+    return checked
+
+
+def check_functions(
+    name: str,
+    values: object,
+    kinds: Any,
+    expected: str,
+) -> tuple[Any, ...]:
+    """Return the values of a list of some kinds and of functions of the user's own."""
+
+    def is_known(one: object) -> bool:
+        return isinstance(one, kinds) or (callable(one) and not isinstance(one, type))
+
+    items = as_list(values)
+    if items is None or len(items) > MAX_EDITS or not all(map(is_known, items)):
+        raise ArgumentError(
+            f"{name} is {quoted(values)}: expected a list (of at most {MAX_EDITS}) of {expected}"
+        )
+    return tuple(items)
 
 
 def _check_arguments(rule: Any) -> None:
@@ -217,13 +228,10 @@ def within(rules: Iterable[OwnRule], sites: Sites | None) -> list[Rule]:
     return [rule if sites is None else Within(rule, sites) for rule in rules]
 
 
-def saved_edits(edits: Iterable[Edit | SavedRule]) -> tuple[WordEdit | SavedRule, ...]:
-    """Return edits as settings have them: of a rule of the user's, its name."""
+def saved_edits(edits: Iterable[Any]) -> tuple[Any, ...]:
+    """Return edits or guides as settings have them: of a function of the user's, its name."""
     return tuple(
-        edit
-        if isinstance(edit, WordEdit | SavedRule)
-        else SavedRule(name=rule_name(edit))
-        for edit in edits
+        one if isinstance(one, Struct) else SavedRule(rule_name(one)) for one in edits
     )
 
 

@@ -253,7 +253,6 @@ class Trace:
         self._probe = probe
         self._observers = observers
         self._guide = guide
-        self._is_guiding = False
         self._observers_of_call: Sequence[Observer] = ()
         if edits and steering is None:
             steering = Steering({})
@@ -616,18 +615,19 @@ class Trace:
     @contextmanager
     def _guiding(self, layout: Layout) -> Iterator[None]:
         """Let the guide alone observe passes within the block, whose rows have this layout."""
-        call = self._recorders[-1].call
-        before = call.layout
-        is_recorded = self._pass.is_recorded
+        recorder = self._recorders[-1]
+        call = recorder.call
+        before = call.layout, recorder.rows, self._observers_of_call
         call.layout = self._pass.layout = layout
+        recorder.rows = {}
+        self._observers_of_call = self._observers_of_call[-1:]
         self._pass.is_recorded = False
-        self._is_guiding = True
         try:
             yield
         finally:
-            call.layout = self._pass.layout = before
-            self._pass.is_recorded = is_recorded
-            self._is_guiding = False
+            call.layout, recorder.rows, self._observers_of_call = before
+            self._pass.layout = call.layout
+            self._pass.is_recorded = recorder.is_recording
 
     @torch.no_grad()
     def _after_pass(self, *_: Any) -> None:
@@ -680,11 +680,13 @@ class Trace:
             )
         self._make_rules(call, encoding)
         self._recorders.append(recorder)
-        if self._guide is not None:
-            self._guide.begin(call, encoding.conditional.tables)
         if self._probe is not None:
             of_call.append(partial(self._probe.record, recorder))
-        self._observers_of_call = [*of_call, *self._observers]
+        of_call.extend(self._observers)
+        if self._guide is not None:
+            self._guide.call = call
+            of_call.append(self._guide.observe)
+        self._observers_of_call = of_call
         hooks.install_self_attention(
             recorder.propagating,
             self._observe_image,
@@ -733,17 +735,11 @@ class Trace:
     def _observe(self, event: AttentionEvent) -> None:
         """Give the observers the event of a layer that attends to the text."""
         self._recorders[-1].call.check_shape(event)
-        if self._guide is not None:
-            self._guide.observe(event)
-            if self._is_guiding:
-                return
         for observer in self._observers_of_call:
             observer(event)
 
     def _observe_image(self, event: AttentionEvent) -> None:
         """Give the recorder the event of a self-attention layer that has just run."""
-        if self._is_guiding:
-            return
         self._recorders[-1].observe_image(event)
 
     def _after_block(
@@ -755,8 +751,6 @@ class Trace:
         output: Any,
     ) -> None:
         """Record the concepts in a joint block that has just run, whose layer has this name."""
-        if self._is_guiding:
-            return
         arguments = inspect.signature(block.forward).bind(*args, **kwargs).arguments
         processor = self._hooks.installed[name]
         self._recorders[-1].record_concepts(block, arguments, processor)
