@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
-from making import same_pixels
+from making import recordings_of, same_pixels
 from oracle import _grid, shares, watch
 
 import heedmap as hm
@@ -94,12 +94,12 @@ def test_what_places_read_is_exact(load, family, references):
         assert np.array_equal(call(), bare)
     assert_restored(pipe, before)
     schedule = row.layouts(2), row.groups(2)
-    compare(traced.place_recordings, expect(image, *schedule), image.near)
-    assert len({one.arrays[0].tobytes() for one in traced.place_recordings}) == 2
+    compare(recordings_of(traced.place_maps), expect(image, *schedule), image.near)
+    assert len({one.arrays[0].tobytes() for one in recordings_of(traced.place_maps)}) == 2
     for number, other in enumerate(others):
-        recordings = [one[number] for one in traced.reference_place_recordings]
+        recordings = recordings_of(one[number] for one in traced.reference_place_maps)
         compare(recordings, expect(other, *schedule), other.near)
-    assert traced.place_recordings[0].share_of == "places"
+    assert traced.place_maps[0].recording.share_of == "places"
 
 
 def test_the_map_of_a_place_peaks_where_a_key_is_raised(load):

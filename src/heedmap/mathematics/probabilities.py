@@ -322,9 +322,9 @@ def guided(image: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
     turn of the result.
 
     Args:
-        image: uint8 (H, W, 3).
+        image: uint8 (H, W, 3), of 3 pixels a side at least.
         maps: (N, H, W), 0 to 1.
-        radius: pixels on each side that are looked at; as far as the maps are blurred.
+        radius: pixels on each side that are looked at, 1 or more; as far as the maps are blurred.
 
     Returns:
         float32 (N, H, W), 0 to 1.
@@ -333,8 +333,6 @@ def guided(image: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
     values = torch.tensor(maps, dtype=torch.float32)[None]
     # A window fits into the image.
     radius = min(radius, (min(image.shape[:2]) - 1) // 2)
-    if radius < 1:
-        return values[0].numpy()
     coarse = max(1, radius // _FINE)
 
     def blur(guide: Tensor, values: Tensor) -> Tensor:

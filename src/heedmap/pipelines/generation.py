@@ -36,7 +36,6 @@ from heedmap.io.places import check_places
 from heedmap.io.schemas import Settings
 from heedmap.io.word_edits import Mask
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import Recording
 from heedmap.mathematics.rules import Rule
 from heedmap.options import BranchName, GenerateKeywords, GenerateOptions
 from heedmap.pipelines import settings
@@ -324,8 +323,8 @@ def generate_batch(
     first = recorded["maps"][0].recording
     if recorder is not None:
         recorded["step_pictures"] = recorder.images(images, len(first.timesteps))
-    references = trace.reference_recordings
-    reference_places = trace.reference_place_recordings
+    references = trace.reference_maps
+    reference_places = trace.reference_place_maps
     runs: list[Run] = []
     for n, generated in enumerate(images):
         values = {
@@ -372,25 +371,25 @@ def _recorded(trace: Trace, spec: RecordingSpec) -> dict[str, Sequence[Any]]:
 
 def _references(
     family: Family,
-    recordings: Sequence[Recording],
-    places: Sequence[Recording],
+    maps: Sequence[HeatMaps],
+    places: Sequence[HeatMaps],
     call: Mapping[str, Any],
     number: int,
 ) -> tuple[ReferenceImage, ...]:
-    """Return the reference images of one image of a call, by their recordings."""
+    """Return the reference images of one image of a call, by their maps."""
     images: Any = call.get("image")
     if isinstance(images, list) and not family.lists_references:
         images = images[number]
     if not isinstance(images, list):
         images = [images]
-    is_known = call.get("image_reference") is None and len(images) == len(recordings)
+    is_known = call.get("image_reference") is None and len(images) == len(maps)
     references: list[ReferenceImage] = []
-    for n, recording in enumerate(recordings):
+    for n, one in enumerate(maps):
         picture = None
         if is_known and isinstance(images[n], Image.Image):
-            picture = to_rgb(images[n]).resize(recording.size)
-        place_maps = HeatMaps(places[n], picture) if places else None
-        references.append(ReferenceImage(HeatMaps(recording, picture), place_maps))
+            picture = to_rgb(images[n]).resize(one.recording.size)
+        place_maps = replace(places[n], image=picture) if places else None
+        references.append(ReferenceImage(replace(one, image=picture), place_maps))
     return tuple(references)
 
 

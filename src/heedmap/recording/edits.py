@@ -22,7 +22,7 @@ from msgspec import Struct
 from torch import Tensor
 
 from heedmap.checks import as_list
-from heedmap.errors import ArgumentError, join_words, quoted, warn
+from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_EDITS
 from heedmap.io.word_edits import Confine, Reweight, SavedRule, WordEdit
 from heedmap.maps.masks import region_coverage
@@ -41,9 +41,6 @@ from heedmap.mathematics.rules import (
 )
 from heedmap.text.prompts import describes
 from heedmap.text.words import TokenTable
-
-HALF_CELL = 32
-"""The pixels of the smallest region: half a cell of most latents, from which on it is inside."""
 
 
 def confining_rules(
@@ -76,7 +73,6 @@ def confining_rules(
             edits_of[token] = (*edits_of.get(token, ()), number)
     rules: list[Rule] = []
     tail = table.positions("end", "pad")
-    visible: list[torch.Tensor] = []  # where the tail is, by the rules of a token
     for numbers in dict.fromkeys(edits_of.values()):
         tokens = tuple(
             sorted(token for token in edits_of if edits_of[token] == numbers)
@@ -88,10 +84,7 @@ def confining_rules(
             if tail and any(edits[n].tail for n in group):
                 first, *others = (replace(regions[n], strength=0.0) for n in group)
                 of_tokens.append(replace(first, tokens=tail, others=tuple(others)))
-                union = torch.stack([regions[n].region for n in group])
-                visible.append(union.amax(dim=0))
             rules.extend(within(of_tokens, chosen))
-    _warn_of_hidden_tail([edit for edit in edits if edit.tail], visible)
     return rules
 
 
@@ -99,27 +92,8 @@ def _region(edit: Confine, size: tuple[int, int]) -> Region:
     """Return the region of a confined word in an image's (width, height), without tokens."""
     where: Any = edit.where
     coverage = region_coverage(where, *size, quoted(edit.word))
-    if coverage.sum() < HALF_CELL:
-        raise ArgumentError(
-            f"the region of {quoted(edit.word)} covers less than half a cell of 8×8 pixels: "
-            "expected a larger region"
-        )
     region = torch.from_numpy(coverage)
     return Region((), region, edit.strength, edit.start, edit.end)
-
-
-def _warn_of_hidden_tail(
-    edits: Sequence[Confine], visible: Sequence[torch.Tensor]
-) -> None:
-    """Warn if the end of the text is hidden at every position, at some steps."""
-    if len(visible) < 2 or torch.stack(list(visible)).amin(0).any():
-        return
-    if max(edit.start for edit in edits) < min(edit.end for edit in edits):
-        words = join_words([quoted(edit.word) for edit in edits], "and")
-        warn(
-            f"the regions of {words} do not meet, so that the end of the text and the padding are "
-            "hidden everywhere: pass tail=False to all but one of them to see these somewhere"
-        )
 
 
 Select = Callable[[Any], Sites | None]
