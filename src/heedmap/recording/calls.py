@@ -113,6 +113,13 @@ class Call:
             )
 
     @property
+    def size(self) -> tuple[int, int]:
+        """The (width, height) of the image in pixels."""
+        h, w = self.latent
+        side = self.family.cell_side
+        return w * side, h * side
+
+    @property
     def sites(self) -> list[Site]:
         """Its layers at each of its steps."""
         steps = self.schedule.count

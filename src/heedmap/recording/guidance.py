@@ -96,9 +96,7 @@ def loss_of(guide: AnyGuide, maps: GuideMaps, step: int) -> Tensor:
         return absence(first, words.sum(dim=0))
     if isinstance(guide, Inside):
         where: Any = guide.where
-        call = maps.call
-        h, w = (call.family.cell_side * side for side in call.latent)
-        coverage = region_coverage(where, w, h, quoted(guide.word))
+        coverage = region_coverage(where, *maps.call.size, quoted(guide.word))
         return outside(first, torch.from_numpy(coverage).to(first.device))
     distance = divergence(first, maps[guide.words[1]])
     return distance if isinstance(guide, Bind) else 1 - distance

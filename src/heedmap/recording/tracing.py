@@ -40,7 +40,7 @@ from heedmap.errors import (
 )
 from heedmap.maps.budgets import Budget
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import AVERAGED, Layer, Recording
+from heedmap.maps.recordings import Recording
 from heedmap.maps.text_attention import TextAttention
 from heedmap.mathematics.events import (
     CROSS_ATTENTION,
@@ -188,17 +188,6 @@ def observe(
     return Trace(pipe, spec, edits=checked_edits(edits), observers=[observer])
 
 
-def check_memory_limit(recorders: Iterable[Recorder], spec: RecordingSpec) -> None:
-    """Raise an ArgumentError if calls would keep too much."""
-    size = sum(recorder.nbytes for recorder in recorders)
-    limit = spec.options.limit
-    if size > limit:
-        raise ArgumentError(
-            f"keep={quoted(sorted(spec.keep))} would take {format_bytes(size)}, and the limit is "
-            f"{format_bytes(limit)}: keep fewer axes, or pass a higher limit"
-        )
-
-
 @dataclass(eq=False, repr=False)
 class Trace:
     """The recording that `trace` opens: a context manager, with one entry for each image.
@@ -242,14 +231,12 @@ class Trace:
         self._check_places()
         self._predicted: Tensor | None = None
         self._observers_of_call: Sequence[Observer] = ()
-        steering = self.steering
-        if self.edits and steering is None:
-            steering = Steering({})
-        self._rules = {} if steering is None else steering.rules
+        if self.edits and self.steering is None:
+            self.steering = Steering({})
         self._pass = ModelPass()
         self.controller: AttentionController | None = None
-        if steering is not None:
-            self.controller = AttentionController(steering, self._pass)
+        if self.steering is not None:
+            self.controller = AttentionController(self.steering, self._pass)
         self._hooks = TraceHooks(self._family, self.controller, self._pass)
         several = len({*map(heads_of, self._hooks.layers.values())}) > 1
         if several and "head" in spec.keep and "layer" not in spec.keep:
@@ -307,12 +294,7 @@ class Trace:
     @property
     def text_attention(self) -> tuple[TextAttention, ...]:
         """The attention of the tokens of the prompt to each other, of each image."""
-        texts: list[TextAttention] = []
-        for recording in self._recordings("text"):
-            grid = (1, len(recording.positions))
-            layers = (Layer(AVERAGED, 1, grid),)
-            texts.append(TextAttention(replace(recording, layers=layers)))
-        return tuple(texts)
+        return tuple(map(TextAttention, self._recordings("text")))
 
     @property
     def negative_maps(self) -> tuple[HeatMaps, ...]:
@@ -640,8 +622,14 @@ class Trace:
         call.begin_pass(states, timestep, error)
         recorder = Recorder(call, self.spec, hooks.layers, hooks.self_layers)
         of_call: list[Observer] = [recorder]
-        check_memory_limit([*self._recorders, recorder], self.spec)
-        if (self.edits or self._rules) and registry.control_reads_text(self.pipe):
+        size = sum(one.nbytes for one in [*self._recorders, recorder])
+        limit = self.spec.options.limit
+        if size > limit:
+            raise ArgumentError(
+                f"the maps would take {format_bytes(size)}, and the limit is "
+                f"{format_bytes(limit)}: keep fewer axes, or pass a higher limit"
+            )
+        if self.controller is not None and registry.control_reads_text(self.pipe):
             warn(
                 "the ControlNet reads the whole prompt by attention of its own, where edits and "
                 "weights do not act: give it less part in the image by a smaller "
@@ -665,7 +653,7 @@ class Trace:
 
     def _check_text(self, encoding: Encoding) -> None:
         """Raise an error if edits would act on other tokens than those that they are made for."""
-        if encoding.conditional.shifted and self._rules:
+        if encoding.conditional.shifted and self.steered is not None:
             raise ArgumentError(
                 f"{type(self.pipe).__name__} pads the prompts of a batch in front, which moves "
                 "the tokens of the shorter ones, so that an edit would act on others: expected "
@@ -682,20 +670,17 @@ class Trace:
 
     def _make_rules(self, call: Call, encoding: Encoding) -> None:
         """Make the rules of each prompt: those of the edits, and those of the steering."""
-        if self.controller is None:
+        steering = self.steering
+        if steering is None or self.controller is None:
             return
-        steering = self.controller.steering
         sites = call.select(steering.selection)
-        h, w = call.latent
-        side = self._family.cell_side
         rules: dict[int, list[Rule]] = {}
         edited: list[list[list[Rule]]] = []
         for image, table in enumerate(encoding.conditional.tables):
-            of_image: Any = self._rules.get(image, ())
+            of_image: Any = steering.rules.get(image, ())
             if image in steering.sources:
                 of_image = within(of_image, sites)
-            size = (w * side, h * side)
-            of_edits, by_edit = rules_of(self.edits, table, size, call.select)
+            of_edits, by_edit = rules_of(self.edits, table, call.size, call.select)
             edited.append(by_edit)
             rules[image] = [*of_image, *of_edits]
         call.edited = edited
