@@ -15,16 +15,15 @@ KINDS = (
 """One family of each kind: how it has latents, branches, text and masks."""
 
 
-def generate(pipe, family, target):
-    guide = [hm.Separate("red", "dog", target=target, step_size=0.1)]
-    options = TABLE[family].options()
-    return hm.generate(pipe, "a red dog", guide=guide if target is not None else (), **options)
+def generate(pipe, family, *targets):
+    guide = [hm.Separate("red", "dog", target=target, step_size=0.1) for target in targets]
+    return hm.generate(pipe, "a red dog", guide=guide, **TABLE[family].options())
 
 
 @pytest.mark.parametrize("family", KINDS)
 def test_a_guide_lowers_the_loss_and_its_passes_are_not_recorded(family, load):
     pipe = load(family)
-    plain = generate(pipe, family, None)
+    plain = generate(pipe, family)
     before = state_of(pipe)
     content, run = (generate(pipe, family, target) for target in (1.0, 0.0))
     assert_restored(pipe, before)
@@ -41,6 +40,7 @@ def test_a_guide_lowers_the_loss_and_its_passes_are_not_recorded(family, load):
 @pytest.mark.parametrize("family", ["pix2pix", "kontext", "qwen21_images"])
 def test_a_model_that_is_given_more_than_the_latents_is_refused(family, load):
     pipe = load(family)
+    generate(pipe, family)
     before = state_of(pipe)
     with pytest.raises(HeedmapError, match="guide"):
         generate(pipe, family, 0.0)

@@ -44,10 +44,8 @@ from heedmap.text.words import TokenTable
 
 
 def confining_rules(
-    edits: Sequence[Confine],
+    confined: Sequence[tuple[Confine, Region, Sites | None]],
     table: TokenTable,
-    regions: Sequence[Region],
-    sites: Sequence[Sites | None],
 ) -> list[Rule]:
     """Return the rules of all confined words of a prompt.
 
@@ -55,17 +53,15 @@ def confining_rules(
     where a word is that hides it.
 
     Args:
-        edits: the confined words.
+        confined: the edits, with their regions, still without tokens, and their sites.
         table: the words of the prompt.
-        regions: those of each edit, still without tokens.
-        sites: those of each edit; None for all.
     """
     named = [
         {n for word in (edit.word, *(edit.along or ())) for n in table.find(word)}
-        for edit in edits
+        for edit, *_ in confined
     ]
     edits_of: dict[int, tuple[int, ...]] = {}  # the numbers of a token's edits
-    for number, edit in enumerate(edits):
+    for number, (edit, *_) in enumerate(confined):
         tokens = named[number]
         if edit.along is None:
             tokens = tokens.union(_describing(table, edit.word, set().union(*named)))
@@ -77,12 +73,12 @@ def confining_rules(
         tokens = tuple(
             sorted(token for token in edits_of if edits_of[token] == numbers)
         )
-        for chosen in dict.fromkeys(sites[n] for n in numbers):
-            group = [n for n in numbers if sites[n] == chosen]
-            first, *others = (regions[n] for n in group)
+        for chosen in dict.fromkeys(confined[n][2] for n in numbers):
+            group = [confined[n] for n in numbers if confined[n][2] == chosen]
+            first, *others = (region for _, region, _ in group)
             of_tokens = [replace(first, tokens=tokens, others=tuple(others))]
-            if tail and any(edits[n].tail for n in group):
-                first, *others = (replace(regions[n], strength=0.0) for n in group)
+            if tail and any(edit.tail for edit, *_ in group):
+                first, *others = (replace(one, strength=0.0) for _, one, _ in group)
                 of_tokens.append(replace(first, tokens=tail, others=tuple(others)))
             rules.extend(within(of_tokens, chosen))
     return rules
@@ -172,28 +168,27 @@ def rules_of(
     """
     rules: list[Rule] = []
     by_edit: list[list[Rule]] = []
-    confined: list[Confine] = []
-    regions: list[Region] = []
+    confined: list[tuple[Confine, Region, Sites | None]] = []
     for edit in edits:
         own: list[Rule]
+        sites = select(edit.selection) if isinstance(edit, WordEdit) else None
         if isinstance(edit, Confine):
-            confined.append(edit)
-            regions.append(_region(edit, size))
-            by_edit.append(within(regions[-1:], select(edit.selection)))
+            region = _region(edit, size)
+            confined.append((edit, region, sites))
+            by_edit.append(within([region], sites))
             continue
         if isinstance(edit, Reweight):
             weights = dict.fromkeys(table.find(edit.word), edit.weight)
             weighting: list[OwnRule] = [weights_rule(weights, table)]
             if edit.renormalize:
                 weighting.append(Renormalize())
-            own = within(weighting, select(edit.selection))
+            own = within(weighting, sites)
         else:
             # Our own tell where they do nothing.
             own = [edit if isinstance(edit, OwnRule) else CountedRule(edit)]
         by_edit.append(own)
         rules.extend(own)
-    sites = [select(edit.selection) for edit in confined]
-    rules.extend(confining_rules(confined, table, regions, sites))
+    rules.extend(confining_rules(confined, table))
     return rules, by_edit
 
 
