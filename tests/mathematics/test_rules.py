@@ -15,6 +15,7 @@ from heedmap.mathematics.rules import (
     blend_mask,
 )
 from heedmap.recording.controller import edit_row
+from heedmap.recording.edits import CountedRule
 
 P = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]])  # (H=1, Q=2, K=3)
 SOURCE = torch.tensor([[[0.2, 0.2, 0.6], [0.7, 0.2, 0.1]]])
@@ -69,32 +70,23 @@ def test_no_strength_of_a_region_overflows(strength, tokens):
         bias[::2, list(tokens)] = strength  # places in the region
         bias[1::2, list(tokens)] = -torch.inf
         expected = (scores + bias).softmax(-1)
-        p = scores.softmax(-1).float()
-        before = p.clone()
-        edited = Region(tokens, region, strength=strength)(p, site(grid=(2, 2)))
-        assert edited.dtype == torch.float32 and torch.equal(p, before)
-        torch.testing.assert_close(edited.double(), expected, rtol=2e-5, atol=1e-7)
         rule = Region(tokens, region, strength=strength, end=0.6)
+        row = RowAttention(scores.float(), torch.eye(4).expand(2, 4, 4), 1.0)
+        edited = edit_row([rule], row, None, site(grid=(2, 2))).after
+        assert edited.dtype == torch.float32
+        torch.testing.assert_close(edited.double(), expected, rtol=2e-5, atol=1e-7)
         assert rule.bias(site(step=6, grid=(2, 2))) is None
-
-
-def test_a_token_with_zero_attention_stays_at_zero():
-    p = torch.tensor([[[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]])
-    rule = Region((0, 1), torch.ones(1, 2), strength=1000.0)
-    edited = rule(p, site(grid=(1, 2)))
-    torch.testing.assert_close(edited, torch.tensor([[[0.0, 1, 0], [1, 0, 0]]]))
-    alone = Region((0,), torch.ones(1, 2), strength=1000.0)
-    torch.testing.assert_close(alone(p, site(grid=(1, 2))), p)  # in the first place it is not seen
 
 
 def test_a_users_rule_is_applied():
     def flatten(p, site):
         return p.mean(dim=1, keepdim=True).expand_as(p)
 
-    torch.testing.assert_close(apply([flatten], P, site()), P.mean(1, keepdim=True).expand_as(P))
+    rule = CountedRule(flatten)
+    torch.testing.assert_close(apply([rule], P, site()), P.mean(1, keepdim=True).expand_as(P))
     for bad in (lambda p, site: p.sum(-1), lambda p, site: p.numpy(), lambda p, site: p / 0):
         with pytest.raises(ArgumentError, match="lambda"):
-            apply([bad], P, site())
+            apply([CountedRule(bad)], P, site())
 
 
 def test_a_rule_without_its_source_is_refused():

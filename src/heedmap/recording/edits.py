@@ -170,7 +170,7 @@ def rules_of(
     by_edit: list[list[Rule]] = []
     confined: list[tuple[Confine, Region, Sites | None]] = []
     for edit in edits:
-        own: list[Rule]
+        own: list[Any]
         sites = select(edit.selection) if isinstance(edit, WordEdit) else None
         if isinstance(edit, Confine):
             region = _region(edit, size)
@@ -192,7 +192,7 @@ def rules_of(
     return rules, by_edit
 
 
-def within(rules: Iterable[OwnRule], sites: Sites | None) -> list[Rule]:
+def within(rules: Iterable[OwnRule], sites: Sites | None) -> list[Any]:
     """Return rules that act at some sites alone; the rules themselves for None."""
     return [rule if sites is None else Within(rule, sites) for rule in rules]
 

@@ -646,7 +646,7 @@ class Trace:
         self._observers_of_call = of_call
         hooks.install_self_attention(
             recorder.propagating,
-            self._observe_image,
+            recorder.observe_image,
             needs_all=bool(self.spec.options.places) and not self._family.is_joint,
         )
         return call
@@ -691,10 +691,6 @@ class Trace:
         self._recorders[-1].call.check_shape(event)
         for observer in self._observers_of_call:
             observer(event)
-
-    def _observe_image(self, event: AttentionEvent) -> None:
-        """Give the recorder the event of a self-attention layer that has just run."""
-        self._recorders[-1].observe_image(event)
 
     def _after_block(
         self,
