@@ -273,12 +273,7 @@ class AttentionEvent:
         ]
         return replace(self, log_sum=torch.stack(rows))
 
-    def token_maps(
-        self,
-        row: int,
-        tokens: Sequence[int],
-        heads: slice = slice(None),
-    ) -> Tensor:
+    def token_maps(self, row: int, tokens: Sequence[int]) -> Tensor:
         """Return where the image reads some tokens: their probabilities, the mean over heads.
 
         They are without edits, and keep the graph of Q and K. No tensor holds the attention of all
@@ -287,12 +282,11 @@ class AttentionEvent:
         Args:
             row: a row of the batch.
             tokens: positions on the K axis, as `TokenTable.find` returns them.
-            heads: heads of the layer.
 
         Returns:
             (K', h, w), float32.
         """
-        p = self.with_log_sum().row(row).probabilities(tokens, heads)
+        p = self.with_log_sum().row(row).probabilities(tokens)
         return p.mean(dim=0).mT.reshape(-1, *self.site.grid)
 
 

@@ -112,12 +112,12 @@ class ConceptStreams:
     def __init__(self, family: JointFamily, concepts: Sequence[ConceptStates]) -> None:
         self._family = family
         self._whole = concepts
-        # Of each image the states of the concepts' tokens, in this pass.
-        self._concepts: list[ConceptStates] = []
+        self._concepts = [_selected(one) for one in concepts]
+        self._texts: list[Tensor] = []  # of each image (1, K, C), in this pass
 
     def begin(self) -> None:
         """Begin a pass of the model."""
-        self._concepts = []
+        self._texts = []
 
     @torch.no_grad()
     def run(
@@ -136,15 +136,16 @@ class ConceptStreams:
         outputs follow those of each image; there are none of a single concept, or if the outputs
         are not known.
         """
-        if not self._concepts:  # not earlier: the model may be offloaded until it runs
+        if not self._texts:  # not earlier: the model may be offloaded until it runs
             states = arguments[self._family.block_input]
             for whole in self._whole:
                 text = self._family.project_text(whole.states[None].to(states))
-                self._concepts.append(_selected(replace(whole, states=text[0])))
+                selected = _selected(replace(whole, states=text[0]))
+                self._texts.append(selected.states[None])
         positions, *references = map(prod, grids)
         for image, concepts in enumerate(self._concepts):
             row = first + image
-            text = concepts.states[None]
+            text = self._texts[image]
             others = positions + sum(references)
             inputs = self._family.with_text(arguments, text, row, others)
             recorded = list[AttentionEvent]()
@@ -153,8 +154,7 @@ class ConceptStreams:
             with recorder.redirected(recorded.append, layout):
                 # Not as a call: the hooks of the block belong to the pass of the image.
                 output = block.forward(**inputs)
-            text = self._family.text_after(output, text.shape[1])
-            self._concepts[image] = replace(concepts, states=text[0])
+            self._texts[image] = self._family.text_after(output, text.shape[1])
             prompt = self.event.row(row)
             concept = recorded[0].row(0)
             if of_text:

@@ -342,7 +342,6 @@ class Recorder:
             return
         edited = event.edited
         if edited:  # they hold whole rows of probabilities
-            self._measure(event)
             event = replace(event, edited={})
         for record in self.records.values():
             first = self.rows.get(record.branch)
@@ -359,8 +358,7 @@ class Recorder:
                     p = record.edited(edited[number], image)
                 row = LayerRow(part.site, self._passes_held, part, number, p)
                 held.append(row)
-        if not edited:
-            self._measure(event)
+        self._measure(event)
         self._propagate(event)
         self._count(event.query, event.nbytes)
 

@@ -334,9 +334,7 @@ class Trace:
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
-        """The budget of attention of each image; none if `budget` was False."""
-        if not self.spec.options.budget:
-            return ()
+        """The budget of attention of each image."""
         return tuple(map(Budget, self._recordings("budget")))
 
     @property
