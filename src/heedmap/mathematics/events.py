@@ -13,6 +13,7 @@ from heedmap.mathematics.probabilities import (
     contiguous_columns,
     less_largest,
     log_sums,
+    mask_numbers,
     probabilities,
     query_parts,
     visible_softmax,
@@ -299,10 +300,7 @@ def numbers(mask: Tensor) -> Tensor:
     for axis in (0, 1):
         if mask.stride(axis) == 0:
             part = part.narrow(axis, 0, 1)
-    if mask.dtype == torch.bool:
-        zero = torch.zeros((), device=mask.device)
-        part = torch.where(part, zero, float("-inf"))
-    return part.float().expand(mask.shape)
+    return mask_numbers(part, torch.float32).float().expand(mask.shape)
 
 
 @dataclass(frozen=True, eq=False)

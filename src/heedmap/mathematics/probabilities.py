@@ -162,7 +162,9 @@ def fused(
     if query.ndim == 4 and not has_options and not is_tracked:
         kernel = _kernel(query, key, value, attn_mask, scale)
         if kernel is not None:
-            mask = _added(attn_mask, query.dtype)
+            mask = attn_mask
+            if mask is not None:
+                mask = mask_numbers(mask, query.dtype)
             return kernel(KernelInputs(query, key, value, mask, scale))
     output = scaled_dot_product_attention(
         query,
@@ -195,9 +197,9 @@ Kernel = Callable[[KernelInputs], tuple[Tensor, Tensor]]
 """A function of these that returns the output and the log-sum."""
 
 
-def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+def mask_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a mask as numbers to add, as torch makes them of a boolean one."""
-    if mask is None or mask.dtype != torch.bool:
+    if mask.dtype != torch.bool:
         return mask
     zero = torch.zeros((), dtype=dtype, device=mask.device)
     return torch.where(mask, zero, float("-inf"))
