@@ -274,7 +274,11 @@ class AttentionEvent:
         ]
         return replace(self, log_sum=torch.stack(rows))
 
-    def token_maps(self, row: int, tokens: Sequence[int]) -> Tensor:
+    def token_maps(
+        self,
+        row: int,
+        tokens: Sequence[int],
+    ) -> Tensor:
         """Return where the image reads some tokens: their probabilities, the mean over heads.
 
         They are without edits, and keep the graph of Q and K. No tensor holds the attention of all

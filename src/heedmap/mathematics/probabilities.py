@@ -129,7 +129,11 @@ def log_sums(
     return torch.cat(sums, dim=-1)
 
 
-def _log_sum(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+def _log_sum(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+) -> Tensor:
     """Return log Σ exp(q·k + M) (H, Q) of keys (H, d, N)."""
     scores = query.float() @ key
     if mask is not None:
@@ -197,7 +201,10 @@ Kernel = Callable[[KernelInputs], tuple[Tensor, Tensor]]
 """A function of these that returns the output and the log-sum."""
 
 
-def mask_numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def mask_numbers(
+    mask: Tensor,
+    dtype: torch.dtype,
+) -> Tensor:
     """Return a mask as numbers to add, as torch makes them of a boolean one."""
     if mask.dtype != torch.bool:
         return mask

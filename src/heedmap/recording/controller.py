@@ -85,7 +85,11 @@ def edit_row(
     return EditedRow(row, p, apply(others, edited, site, joint=row.joint))
 
 
-def _bias(rules: Sequence[Rule], row: RowAttention, site: Site) -> Tensor | None:
+def _bias(
+    rules: Sequence[Rule],
+    row: RowAttention,
+    site: Site,
+) -> Tensor | None:
     """Return the sum of the biases of rules; None if there is none.
 
     It is (Q, K), or (H, Q, K) if it differs by head.
@@ -117,7 +121,11 @@ class AttentionController:
             positions and heads (0 to 1; more where large weights make rows of far more than 1).
     """
 
-    def __init__(self, steering: Steering, model_pass: ModelPass) -> None:
+    def __init__(
+        self,
+        steering: Steering,
+        model_pass: ModelPass,
+    ) -> None:
         self.steering = steering
         self._pass = model_pass
         self.moved: defaultdict[int, list[Tensor | float]] = defaultdict(list)

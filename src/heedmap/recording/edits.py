@@ -84,7 +84,10 @@ def confining_rules(
     return rules
 
 
-def _region(edit: Confine, size: tuple[int, int]) -> Region:
+def _region(
+    edit: Confine,
+    size: tuple[int, int],
+) -> Region:
     """Return the region of a confined word in an image's (width, height), without tokens."""
     where: Any = edit.where
     coverage = region_coverage(where, *size, quoted(edit.word))
@@ -192,7 +195,10 @@ def rules_of(
     return rules, by_edit
 
 
-def within(rules: Iterable[OwnRule], sites: Sites | None) -> list[Any]:
+def within(
+    rules: Iterable[OwnRule],
+    sites: Sites | None,
+) -> list[Any]:
     """Return rules that act at some sites alone; the rules themselves for None."""
     return [rule if sites is None else Within(rule, sites) for rule in rules]
 

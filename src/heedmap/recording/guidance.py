@@ -80,7 +80,11 @@ AnyGuide = Guide | Callable[[GuideMaps, int], Tensor]
 """A guide, or a function of the maps of an image and the step, from 0, that returns a scalar."""
 
 
-def loss_of(guide: AnyGuide, maps: GuideMaps, step: int) -> Tensor:
+def loss_of(
+    guide: AnyGuide,
+    maps: GuideMaps,
+    step: int,
+) -> Tensor:
     """Return the loss of a guide at a step, a scalar."""
     if not isinstance(guide, Guide):
         loss: Any = guide(maps, step)
@@ -117,7 +121,11 @@ class LatentGuide:
     call: Call
     _latents: Tensor  # of the pass, before they were changed
 
-    def __init__(self, guides: Sequence[AnyGuide], default: Guide) -> None:
+    def __init__(
+        self,
+        guides: Sequence[AnyGuide],
+        default: Guide,
+    ) -> None:
         self._guides = guides
         self._options = [one if isinstance(one, Guide) else default for one in guides]
         self.passes = 0
@@ -206,7 +214,11 @@ class LatentGuide:
         self._before.setdefault(self.call.moment.step, losses.detach())
         return latents, losses
 
-    def _gradient(self, loss: Tensor, latents: Tensor) -> Tensor:
+    def _gradient(
+        self,
+        loss: Tensor,
+        latents: Tensor,
+    ) -> Tensor:
         """Return the gradient of a loss by the latents; ModelError if there is none."""
         if not loss.requires_grad:
             raise ModelError(

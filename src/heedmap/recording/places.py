@@ -77,7 +77,10 @@ class PlaceQueries:
         return torch.cat(cells).to(device), torch.block_diag(*parts).to(device)
 
 
-def _region(place: Place, size: tuple[int, int]) -> Tensor:
+def _region(
+    place: Place,
+    size: tuple[int, int],
+) -> Tensor:
     """Return the part (H, W) of each pixel of an image that is inside of a place."""
     width, height = size
     if isinstance(place, Mask) or len(place) == 4:
