@@ -63,44 +63,30 @@ def test_each_guide_lowers_its_loss(model, guide):
     assert run.settings.guide == (guide,)
 
 
-def test_a_loss_of_the_users_own_gets_maps_with_their_graph(model):
-    seen = []
+def test_a_loss_of_the_users_own_gets_the_maps_that_are_recorded_with_their_graph(model):
+    maps, tracked, shapes = {}, [], set()
 
-    def loss(maps, step):
-        house = maps["house"]
-        for layer in layers:
-            assert maps.select(layer.name)["house"].shape == layer.grid
-        seen.append((step, house.shape, house.requires_grad))
-        return 1 - house.sum()
+    def loss(now, step):
+        house = now["house"]
+        shapes.add(house.shape)
+        tracked.append(house.requires_grad)
+        for layer in layers:  # at last those of the pass of the pipeline itself
+            maps[step, layer.name] = now.select(layer.name)["house"].detach().numpy()
+        return 0 * house.sum()
 
     layers = generate(model, []).maps.layers
-    run = generate(model, [loss])
-    assert {step for step, *_ in seen} == {0, 1, 2}
-    assert {shape for _, shape, _ in seen} == {max(layer.grid for layer in layers)}
-    assert any(tracked for *_, tracked in seen)
+    run = generate(model, [loss], keep={"layer", "step"})
+    assert any(tracked) and shapes == {max(layer.grid for layer in layers)}
+    recording = run.maps.recording
+    tokens = [recording.columns[token] for token in run.maps.tokens.find("house")]
+    for layer, array in zip(recording.layers, recording.arrays, strict=True):
+        expected = array[:, 0, :, tokens].sum(0).reshape(3, *layer.grid)
+        for step in range(3):
+            found = maps[step, layer.name]
+            np.testing.assert_allclose(found, expected[step], atol=1e-6, rtol=0)
     assert run.settings.guide[0].name == "loss"
     with pytest.raises(ArgumentError, match="loss"):
         generate(model, [lambda maps, step: maps["house"]])
-
-
-def test_the_maps_are_those_that_are_recorded(model):
-    """In the passes of the pipeline itself, where nothing is changed."""
-    maps = {}
-
-    def loss(maps_now, step):
-        if not maps_now["house"].requires_grad:
-            maps[step] = maps_now.select(layer)["house"].numpy()
-        return 0 * maps_now["house"].sum()
-
-    layer = generate(model, []).maps.layers[0].name
-    run = generate(model, [loss], keep={"layer", "step"})
-    for step in range(3):
-        recording = run.maps.select(layers=layer, steps=[step]).recording
-        tokens = [recording.columns[token] for token in run.maps.tokens.find("house")]
-        array = recording.arrays[0][step].reshape(-1, recording.arrays[0].shape[-1])
-        np.testing.assert_allclose(
-            maps[step].flatten(), array[:, tokens].sum(-1), atol=1e-6, rtol=0
-        )
 
 
 def test_images_of_a_batch_are_guided_each_by_its_own_words(model):
@@ -237,24 +223,21 @@ def test_the_run_goes_on_from_the_latents_that_were_changed(name):
 
 
 def test_a_guided_run_is_saved_and_repeats(model, tmp_path):
-    guide = [hm.Excite("house"), hm.Inside("red", (0, 0, 64, 128)), hm.Bind("red", "house")]
+    """A loss of the user's own is given again."""
+
+    def loss(maps, step):
+        return 1 - maps["house"].max()
+
+    guide = [hm.Inside("red", (0, 0, 64, 128)), hm.Bind("red", "house"), loss]
     run = generate(model, guide)
     run.save(tmp_path / "run")
     loaded = hm.Run.load(tmp_path / "run")
     assert loaded.guide_report == run.guide_report
     assert loaded.settings.guide == run.settings.guide
-    assert None not in {one.step_size for one in run.settings.guide}
-    assert hm.repeat(model, tmp_path / "run").same
-
-
-def test_a_loss_of_the_users_own_is_given_again_to_repeat(model):
-    def loss(maps, step):
-        return 1 - maps["house"].max()
-
-    run = generate(model, [loss])
+    assert None not in {one.step_size for one in run.settings.guide[:2]}
     with pytest.raises(ArgumentError, match="guide"):
-        hm.repeat(model, run)
-    assert hm.repeat(model, run, guide=[loss]).same
+        hm.repeat(model, tmp_path / "run")
+    assert hm.repeat(model, tmp_path / "run", guide=guide).same
 
 
 def test_what_cannot_be_guided_is_refused_before_the_first_step():
