@@ -564,6 +564,11 @@ def maps_of(latent=(16, 16), **more: Any) -> HeatMaps:
     return HeatMaps(made, gradient(*made.size))
 
 
+def recordings_of(maps: Any) -> list[Recording]:
+    """The recordings of several maps."""
+    return [one.recording for one in maps]
+
+
 def by_hand(maps: HeatMaps, parts: list[np.ndarray], size=(256, 256)) -> list[Image.Image]:
     """Overlays of these values on one scale, from the least of them to the greatest."""
     low, high = min(float(p.min()) for p in parts), max(float(p.max()) for p in parts)

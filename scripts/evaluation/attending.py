@@ -40,8 +40,7 @@ class Published(LatentGuide):
     """The change of the latents that both papers have."""
 
     def _find_shift(self, model: Any, inputs: Any) -> Tensor | None:
-        call = self._call
-        assert call is not None and self._latents is not None
+        call = self.call
         step, steps = call.moment.step, call.schedule.count
         if step >= steps / 2:
             return None
@@ -58,7 +57,8 @@ class Published(LatentGuide):
 
 def maps_of(maps: GuideMaps, nouns: Sequence[str]) -> Tensor:
     """A of the last token of each noun, (N, h, w)."""
-    names = [name for name, grid in maps.grids.items() if grid == min(maps.grids.values())]
+    grids = {name: event.site.grid for name, event in maps.events.items()}
+    names = [name for name, grid in grids.items() if grid == min(grids.values())]
     tokens = maps.tokens.positions("text", "end", "pad")
     shares = (100 * maps.select(names).of_tokens(tokens)).softmax(dim=0)
     chosen = shares[[tokens.index(maps.tokens.find(noun)[-1]) for noun in nouns]]

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
+from making import recordings_of
 from oracle import Shares, assert_probabilities, denoiser, reference
 from torch import nn
 
@@ -160,9 +161,9 @@ def check(
     passes = len(next(iter(shares.values())))
     layouts = [layout] * passes if isinstance(layout[0], str) else list(layout)
     groups = groups or [[number] for number in range(passes)]
-    found = {"conditional": "recordings", "negative": "negative_recordings"}
+    found = {"conditional": "maps", "negative": "negative_maps"}
     for branch in branches:
-        recordings = getattr(recorder, found[branch])
+        recordings = recordings_of(getattr(recorder, found[branch]))
         expected = expect(shares, layouts, groups, branch)
         assert len(recordings) == len(prompts)
         compare(recordings, expected, shares.near)

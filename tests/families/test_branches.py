@@ -9,6 +9,7 @@ from diffusers import (
     StableDiffusionImg2ImgPipeline,
     StableDiffusionSAGPipeline,
 )
+from making import recordings_of
 from oracle import denoiser, reference
 
 import heedmap as hm
@@ -73,8 +74,10 @@ def test_a_prompt_that_is_encoded_again_during_its_call_changes_nothing(load, fa
     for image, recorder in found[1:]:
         assert np.array_equal(bare, image) and recorder.steps == 4
         assert [maps.tokens.prompt for maps in recorder.maps] == [PROMPT]
-        for name in ("recordings", "negative_recordings"):
-            (expected,), (recording,) = getattr(alone, name), getattr(recorder, name)
+        for name in ("maps", "negative_maps"):
+            (expected,), (recording,) = (
+                recordings_of(getattr(one, name)) for one in (alone, recorder)
+            )
             assert recording.timesteps == expected.timesteps
             assert all(map(np.array_equal, recording.arrays, expected.arrays))
         assert recorder.controller.acted == alone.controller.acted

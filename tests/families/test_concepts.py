@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers import FirstBlockCacheConfig
+from making import recordings_of
 from oracle import assert_probabilities, block_calls, joint_concepts, softmax, tolerance, watch
 
 import heedmap as hm
@@ -45,7 +46,7 @@ def test_concepts_have_their_share_of_a_text_that_names_them(load, family):
         assert np.array_equal(paint(pipe, PROMPTS, **more), bare)
     assert_restored(pipe, before)
     first = row.layout.index("conditional") * 2
-    for image, recording in enumerate(recorder.concept_recordings):
+    for image, recording in enumerate(recordings_of(recorder.concept_maps)):
         assert [word.text for word in recording.table.words] == CONCEPTS
         # Sana's self-attention is linear, and the upscaler has too little.
         assert (recording.refined is None) == family.startswith(("sana", "sprint", "upscaler"))
@@ -69,7 +70,9 @@ def test_concepts_with_prompt_embeds_are_read_with_their_label(load):
     with trace(pipe, {"layer", "step"}, concepts=["cat"]) as plain:
         paint(pipe, "a red house", **more)
     for mine, theirs in zip(
-        labelled.concept_recordings[0].arrays, plain.concept_recordings[0].arrays, strict=True
+        labelled.concept_maps[0].recording.arrays,
+        plain.concept_maps[0].recording.arrays,
+        strict=True,
     ):
         np.testing.assert_allclose(mine, theirs, atol=1e-7)
 
@@ -122,7 +125,7 @@ def test_concepts_have_their_share_beside_the_prompt_and_the_similarity_of_outpu
     with block_calls(pipe) as (_, states):
         paint(pipe, prompt=asking, steps=1, **more)
     read = states[0]
-    for image, recording in enumerate(traced.concept_recordings):
+    for image, recording in enumerate(recordings_of(traced.concept_maps)):
         table = prompt_table(pipe, asking[image], more)
         # CogView 4 pads the shorter prompt of a batch in front.
         shift = read.shape[1] - len(table.tokens) if family == "cogview4" else 0
@@ -171,7 +174,7 @@ def test_concepts_as_shares_of_the_text_and_their_own(load, halved):
         half = torch.autocast("cpu", torch.bfloat16, enabled=halved)
         with half, trace(pipe, "all", **spec) as traced:
             paint(pipe, "a red house", **unguided("sd3"))
-        (words,), (concepts,) = traced.recordings, traced.concept_recordings
+        (words,), (concepts,) = traced.recordings, recordings_of(traced.concept_maps)
         found[share_of] = words.arrays[1].astype(float), concepts.arrays[1].astype(float)
     (of_all, sky), (of_text, expected) = found["all"], found["text"]
     # With the concept's keys beside them the words have 1 - sky of what they had.

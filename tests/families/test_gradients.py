@@ -6,6 +6,7 @@ from copy import deepcopy
 import pytest
 import torch
 from oracle import denoiser, reference
+from torch.utils._pytree import tree_map
 
 import heedmap as hm
 from families.models import TABLE
@@ -14,14 +15,9 @@ WORD = "red"
 
 
 def doubled(value):
-    """Arguments of a pass in float64."""
-    if isinstance(value, dict):
-        return {name: doubled(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(doubled, value))
-    if torch.is_tensor(value) and value.is_floating_point():
-        return value.double()
-    return value
+    """A tensor of the arguments of a pass in float64."""
+    is_float = torch.is_tensor(value) and value.is_floating_point()
+    return value.double() if is_float else value
 
 
 def first_pass(pipe, call):
@@ -82,7 +78,7 @@ def test_the_gradient_of_a_map_is_that_of_finite_differences(family, load):
     model = denoiser(pipe)
     part = next(name for name, one in pipe.components.items() if one is model)
     setattr(pipe, part, deepcopy(model).double())
-    exact = doubled({name: one for name, one in inputs.items() if name != latents})
+    exact = tree_map(doubled, {name: one for name, one in inputs.items() if name != latents})
 
     def value(x):
         with torch.no_grad(), reference(pipe) as shares:

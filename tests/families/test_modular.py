@@ -78,7 +78,7 @@ def test_a_modular_pipeline_gives_exact_maps(load, family, monkeypatch):
     )
     assert recorder.recordings[0].table.find("red") == TABLE[family].red
     if guided and "negative_prompt" in pipe.blocks.input_names:
-        assert recorder.negative_recordings[0].table.find("night")
+        assert recorder.negative_maps[0].recording.table.find("night")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from diffusers.callbacks import IPAdapterScaleCutoffCallback
-from making import generate_batch
+from making import generate_batch, recordings_of
 from oracle import denoiser, registers
 from peft import get_peft_model
 
@@ -230,7 +230,7 @@ def test_a_learned_word_has_all_its_tokens_wherever_it_stands(load, tmp_path):
     assert [word.tokens for word in table.words] == [(1,), (2, 3, 4), (6,), (7, 8, 9)]
     summed = sum(maps.token(place).values for place in table.find("<cat>"))
     np.testing.assert_allclose(maps["<cat>"].values, summed, atol=TOLERANCE)
-    negative = recorder.negative_recordings[0].table
+    negative = recorder.negative_maps[0].recording.table
     assert [word.tokens for word in negative.words] == [(1,), (2, 3, 4)]
 
 
@@ -331,7 +331,7 @@ def test_negative_prompts_of_a_batch_give_exact_maps(load, family):
     """Diffusers repeats masks in another order than the texts: that is what acts."""
     more = {"negative_prompt": ["at night", ""], "num_images_per_prompt": 2, "seeds": range(4)}
     recorder = check_family(load(family), family, PAIR, **more)
-    found = [recording.table.prompt for recording in recorder.negative_recordings]
+    found = [recording.table.prompt for recording in recordings_of(recorder.negative_maps)]
     assert found == ["at night", "at night", "", ""]
 
 

@@ -95,7 +95,7 @@ def test_a_negative_prompt_of_zeros_has_even_maps(load):
     pipe = load("sdxl")
     with trace(pipe, {"layer"}, tokens="all", branches=("negative",)) as recorder:
         paint(pipe, "a red house", guidance_scale=5.0)
-    for array in recorder.negative_recordings[0].arrays:
+    for array in recorder.negative_maps[0].recording.arrays:
         np.testing.assert_allclose(array, 1 / 77, atol=1e-6)
 
 

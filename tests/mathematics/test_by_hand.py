@@ -93,13 +93,13 @@ def test_the_table_shows_each_step_of_the_computation():
     ]
 
 
-def test_the_table_of_one_query_among_many_is_chosen():
+def test_the_table_of_many_queries_is_that_of_the_first():
     found = hm.attention(
         random_array(2, 5, 4), random_array(2, 3, 4), random_array(2, 3, 9), [True, False, True]
     )
-    lines = found.table(at=(1, -1)).splitlines()
+    lines = found.table().splitlines()
     assert "hidden" in lines[4]
-    assert f"{found.probabilities[1, 4, 0]:.8f}" in lines[3]
+    assert f"{found.probabilities[0, 0, 0]:.8f}" in lines[3]
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,6 @@ def test_the_table_of_one_query_among_many_is_chosen():
 def test_inputs_that_are_no_attention_are_refused(given):
     with pytest.raises(ArgumentError, match=r"q|k|mask"):
         hm.attention(*given)
-
-
-def test_a_table_of_a_row_that_is_not_there_is_refused():
-    found = hm.attention(random_array(2, 5, 4), random_array(2, 3, 4), random_array(2, 3, 4))
-    with pytest.raises(ArgumentError, match="at is"):
-        found.table(at=(0, 5))
 
 
 def test_attention_by_hand_loads_no_torch():

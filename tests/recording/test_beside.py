@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from families.checking import assert_restored, state_of
-from making import run
+from making import recordings_of, run
 
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import ArgumentError
@@ -25,7 +25,10 @@ def test_concepts_have_the_axes_that_the_prompt_has(pipe, keep):
     with trace(pipe, EVERY, concepts=["cat", "red tree"]) as whole:
         run(pipe, ["a house", "at sea"], (1, 2), steps=2)
     for mine, own, every in zip(
-        recorder.concept_recordings, recorder.recordings, whole.concept_recordings, strict=True
+        recordings_of(recorder.concept_maps),
+        recorder.recordings,
+        recordings_of(whole.concept_maps),
+        strict=True,
     ):
         assert mine.keep == frozenset(keep) and mine.positions == (0, 1)
         assert [a.shape[:3] for a in mine.arrays] == [a.shape[:3] for a in own.arrays]
@@ -45,7 +48,7 @@ def test_concepts_count_in_the_memory_limit(pipe):
         run(pipe, "a house", steps=2)
     size = sum(
         sum(a.nbytes for a in one.arrays)
-        for one in (*recorder.recordings, *recorder.concept_recordings)
+        for one in (*recorder.recordings, *recordings_of(recorder.concept_maps))
     )
     taken = sum(a.nbytes for a in recorder.recordings[0].arrays)
     assert size > taken
@@ -65,7 +68,9 @@ def test_edits_of_the_prompt_do_not_act_on_concepts(pipe):
     for some in ([], edits):
         with trace(pipe, EVERY, concepts=["house", "red"], edits=some) as recorder:
             run(pipe, "a red house", steps=1)
-        found.append((recorder.recordings[0].arrays[0], recorder.concept_recordings[0].arrays[0]))
+        found.append(
+            (recorder.recordings[0].arrays[0], recorder.concept_maps[0].recording.arrays[0])
+        )
     (plain, sought), (edited, with_others) = found
     assert np.abs(plain - edited).max() > 0.01
     assert np.array_equal(sought, with_others)
@@ -81,7 +86,7 @@ def test_concepts_equal_the_prompts_maps_for_one_text(pipe, kind):
     states = pipe.encode_prompt(["red"], "cpu", 1, False)[0]
     with trace(pipe, EVERY, concepts=["red"]) as recorder:
         run(pipe, None, steps=2, guidance_scale=1.0, prompt_embeds=states)
-    (theirs,), (mine,) = recorder.recordings, recorder.concept_recordings
+    (theirs,), (mine,) = recorder.recordings, recordings_of(recorder.concept_maps)
     columns = [theirs.columns[p] for p in prompt_table(pipe, "red").find("red")]
     near = 1e-2 if kind == torch.bfloat16 else 1e-5
     arrays = [*zip(mine.arrays, theirs.arrays, strict=True), (mine.refined, theirs.refined)]

@@ -13,7 +13,7 @@ from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.mathematics.events import AttentionEvent, Layout, RowLayout
 from heedmap.mathematics.rules import Site, Weights
 from heedmap.recording import accumulation, recorder
-from heedmap.recording.controller import RowEdits
+from heedmap.recording.controller import edit_row
 
 
 @pytest.mark.parametrize("name", [None, "joint"])
@@ -69,7 +69,7 @@ def test_text_and_image_may_stand_anywhere_in_a_row():
     assert_probabilities(row.probabilities(), exact[..., tokens], near)
     assert_probabilities(row.whole()[..., -1], exact[..., positions].sum(-1), near)
     weights = torch.tensor([2.0, -1.0, 0.0])
-    output = RowEdits([Weights(weights)], row, None, Site("", 0, 1, (2, 2))).output()
+    output = edit_row([Weights(weights)], row, None, Site("", 0, 1, (2, 2))).output()
     exact[..., tokens] *= weights.double()
     torch.testing.assert_close(output.double(), exact @ value[1].double(), rtol=0, atol=1e-5)
 

@@ -9,7 +9,7 @@ import torch
 from diffusers import EulerDiscreteScheduler
 from diffusers.models.attention_processor import Attention
 from families.checking import assert_restored, state_of
-from making import cross_attention_layers, run
+from making import cross_attention_layers, recordings_of, run
 
 from heedmap.errors import ArgumentError, NothingRecordedError, TraceError
 from heedmap.recording.tracing import Trace, trace
@@ -187,7 +187,7 @@ def test_guidance_that_ends_early_keeps_its_steps_of_the_negative_branch(pipe):
             callback_on_step_end=end,
             callback_on_step_end_tensor_inputs=["latents", "prompt_embeds"],
         )
-    (mine,), (theirs,) = recorder.recordings, recorder.negative_recordings
+    (mine,), (theirs,) = recorder.recordings, recordings_of(recorder.negative_maps)
     assert (len(mine.arrays[0]), len(theirs.arrays[0])) == (4, 2)
     assert theirs.timesteps == mine.timesteps[:2]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from making import run
+from making import recordings_of, run
 from oracle import compare_layers, propagated_maps
 
 from heedmap.mathematics.events import RowAttention
@@ -44,7 +44,7 @@ def test_the_negative_branch_has_its_own_refined_maps(pipe):
     both = trace(pipe, branches=("conditional", "negative"))
     with compare_layers(pipe, 3, images=2) as held, both as recorder:
         run(pipe, "a red house", guidance_scale=5.0, negative_prompt="dogs at sea")
-    recordings = recorder.negative_recordings + recorder.recordings
+    recordings = [*recordings_of(recorder.negative_maps), *recorder.recordings]
     check_refined(recordings, held, 3)
 
 

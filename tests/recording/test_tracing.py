@@ -170,7 +170,7 @@ def test_the_negative_branch_is_recorded_on_request(pipe):
     alone = record("a house", "at cat", "negative")
     expected = swapped.recordings[0].arrays[0][0]
     for recorder in (both, alone):
-        found = recorder.negative_recordings[0].arrays[0][0]
+        found = recorder.negative_maps[0].recording.arrays[0][0]
         np.testing.assert_allclose(found, expected, atol=1e-6)
     # Of equal texts, too.
     same = record("a house", "a house", "conditional", "negative", edits=[Reweight("house", 3)])

@@ -79,7 +79,7 @@ def test_the_published_maps_are_shares_of_a_sharp_softmax():
     values = 0.01 * torch.rand(10, 6, 6, generator=torch.Generator().manual_seed(0))
 
     class Maps:
-        grids: dict = {"one": (6, 6)}  # noqa: RUF012
+        events: dict = {"one": SimpleNamespace(site=SimpleNamespace(grid=(6, 6)))}  # noqa: RUF012
 
         def select(self, names):
             return self

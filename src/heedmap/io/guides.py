@@ -5,19 +5,19 @@ from msgspec.structs import force_setattr
 
 from heedmap.checks import check_float, check_fraction, check_int, check_text
 from heedmap.errors import format_number, quoted
-from heedmap.io.word_edits import Region, parse_region
-from heedmap.options import Part, check_part, check_window, format_part
+from heedmap.io.word_edits import Region, SavedRule, parse_region
+from heedmap.options import Part, check_part, check_window
 
 
 class Guide(Struct, frozen=True, kw_only=True):
     """A wish about the attention of words, and how the latents are changed for it.
 
     Before a step, the model runs with gradients, and the latents are changed against the loss of
-    the attention. Options that are None have a default of the model's generation
-    (`heedmap.pipelines.guiding.DEFAULTS`).
+    the attention.
 
     Attributes:
-        step_size: the root mean square of a change of the latents, whose own is about 1.
+        step_size: the root mean square of a change of the latents, whose own is about 1. None is
+            that of the model's generation (`heedmap.pipelines.guiding.STEP_SIZE`).
         iterations: the most changes before a step, up to 100.
         target: the loss, 0 to 1, up to which nothing is changed.
         start: fraction of the run from which it acts, 0 to 1.
@@ -26,10 +26,10 @@ class Guide(Struct, frozen=True, kw_only=True):
     """
 
     step_size: float | None = None
-    iterations: int | None = None
-    target: float | None = None
+    iterations: int = 2
+    target: float = 0.2
     start: float = 0.0
-    end: float | None = None
+    end: float = 0.5
     layers: Part | None = None
 
     def __post_init__(self) -> None:
@@ -37,12 +37,9 @@ class Guide(Struct, frozen=True, kw_only=True):
             check_text("the word of a guide", word, "cat")
         if self.step_size is not None:
             check_float("step_size", self.step_size, least=0, most=100)
-        if self.iterations is not None:
-            check_int("iterations", self.iterations, least=0, most=100)
-        if self.target is not None:
-            check_fraction("target", self.target)
-        end = 1.0 if self.end is None else self.end
-        check_window("the window of a guide", (self.start, end))
+        check_int("iterations", self.iterations, least=0, most=100)
+        check_fraction("target", self.target)
+        check_window("the window of a guide", (self.start, self.end))
         force_setattr(self, "layers", check_part("layers", self.layers))
 
     @property
@@ -56,10 +53,7 @@ class Guide(Struct, frozen=True, kw_only=True):
         for option in Guide.__struct_fields__:
             value = getattr(self, option)
             if value is not None:
-                text = (
-                    format_part(value) if option == "layers" else format_number(value)
-                )
-                parts.append(f"{option.replace('_', ' ')} {text}")
+                parts.append(f"{option.replace('_', ' ')} {value}")
         return ", ".join(parts)
 
 
@@ -151,14 +145,5 @@ class Separate(Guide, frozen=True, tag_field="kind", tag="separate"):
         return f"“{self.first}” apart from “{self.second}”{Guide.__str__(self)}"
 
 
-class SavedLoss(Struct, frozen=True, tag_field="kind", tag="loss"):
-    """The name of a loss of the user's own."""
-
-    name: str = ""
-
-    def __str__(self) -> str:
-        return f"the loss {self.name}"
-
-
 WordGuide = Excite | Inside | Bind | Separate
-SavedGuide = WordGuide | SavedLoss
+SavedGuide = WordGuide | SavedRule

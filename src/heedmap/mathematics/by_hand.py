@@ -83,22 +83,16 @@ class Attention:
         """
         return self.probabilities[..., None] * self._for_rows(self.value)
 
-    def table(
-        self,
-        names: Sequence[str] | None = None,
-        at: int | Sequence[int] | None = None,
-    ) -> str:
-        """Write one row of P as a table: the score, the share and the contribution of each token.
+    def table(self, names: Sequence[str] | None = None) -> str:
+        """Write P of the first query as a table: each token's score, share and contribution.
 
         Args:
             names: names of the K tokens. Default: their numbers.
-            at: the number of a query, or with heads before it (head, …, query). Default: the first
-                of all.
 
         Raises:
-            ArgumentError: if there is no such query, or the number of names is another.
+            ArgumentError: if the number of names is another.
         """
-        place = self._place(at)
+        place = (0,) * (self.scores.ndim - 1)
         count, d = self.key.shape[-2:]
         d_v = self.value.shape[-1]
         if names is None:
@@ -134,9 +128,8 @@ class Attention:
             titles = ["P·V", *[""] * d_v]
             for title, part in zip(titles, parts.T, strict=False):
                 add(title, part, _number(part.sum()))
-        where = f", number {', '.join(map(str, place))}" if any(place) else ""
         tokens = f"{plural(count, 'token')}: a key of {d} and a value of {d_v} each"
-        lines = [f"one query of {d} numbers{where}; {tokens}", ""]
+        lines = [f"one query of {d} numbers; {tokens}", ""]
         widths = [max(map(len, column)) for column in columns]
         for row in zip(*columns, strict=True):
             cells = map(str.rjust, row[1:], widths[1:])
@@ -154,20 +147,6 @@ class Attention:
     def _for_rows(self, array: np.ndarray) -> np.ndarray:
         """Insert the axis Q before the last two."""
         return array if self._single else array[..., None, :, :]
-
-    def _place(self, at: int | Sequence[int] | None) -> tuple[int, ...]:
-        axes = self.scores.shape[:-1]
-        place = (0,) * len(axes) if at is None else tuple(np.atleast_1d(at))
-        try:
-            if len(place) == len(axes):
-                np.empty(axes)[place]
-                return place
-        except IndexError:
-            pass
-        raise ArgumentError(
-            f"at is {quoted(at)}: expected {plural(len(axes), 'number')} below {axes}: the "
-            "indices of the leading axes (such as the head), then that of the query"
-        )
 
 
 def attention(

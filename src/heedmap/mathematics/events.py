@@ -3,17 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from heedmap.mathematics.probabilities import (
     columns,
     contiguous_columns,
     less_largest,
     log_sums,
+    mask_numbers,
     probabilities,
     query_parts,
     visible_softmax,
@@ -137,14 +137,6 @@ SELF_ATTENTION = Layout((RowLayout(tokens=slice(0)),), joint=True)
 """All queries and keys are the image's."""
 
 
-class EditedRow(Protocol):
-    """The edits of one row of an attention."""
-
-    def pair(self) -> tuple[Tensor, Tensor]:
-        """Return the probabilities without and with the edits, as `RowAttention.whole` has them."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class AttentionEvent:
     """The attention of one layer in one pass of the model.
@@ -185,7 +177,7 @@ class AttentionEvent:
     layout: Layout = CROSS_ATTENTION
     layer: str = ""
     site: Site = _NO_SITE
-    edited: Mapping[int, EditedRow] = field(default_factory=dict[int, EditedRow])
+    edited: Mapping[int, "EditedRow"] = field(default_factory=dict[int, "EditedRow"])
 
     @property
     def nbytes(self) -> int:
@@ -196,18 +188,16 @@ class AttentionEvent:
     def row(
         self,
         number: int,
-        values: bool = True,
         queries: Indices | None = None,
     ) -> "RowAttention":
         """Return the attention of the image's positions in one row of the batch.
 
-        Without `values`, it holds neither these nor the output. With `queries`, it is that of these
-        queries of the layer.
+        With `queries`, it is that of these queries of the layer.
         """
         layout = self.layout.row(number)
         if queries is not None:
             layout = replace(layout, positions=queries)
-        return self._row(number, layout, self.layout.joint, values)
+        return self._row(number, layout, self.layout.joint)
 
     def of_reference(self, number: int, grid: tuple[int, int]) -> "AttentionEvent":
         """Return the event with the positions of a reference image, of this grid, for the image's.
@@ -226,11 +216,10 @@ class AttentionEvent:
         number: int,
         layout: RowLayout,
         joint: bool,
-        values: bool,
     ) -> "RowAttention":
         positions = layout.positions
         query = take(self.query[number], positions)
-        mask = log_sum = value = output = None
+        mask = log_sum = None
         if self.mask is not None:
             mask = self.mask.expand(*self.query.shape[:3], -1)[number]
             if mask.stride(1) == 0:  # the same for all queries
@@ -239,10 +228,6 @@ class AttentionEvent:
                 mask = take(mask, positions)
         if self.log_sum is not None:
             log_sum = take(self.log_sum[number], positions, -1)
-        if values and self.value is not None:
-            value = self.value[number]
-        if values and self.output is not None:
-            output = take(self.output[number], positions)
         return RowAttention(
             query=query,
             keys=self.key[number],
@@ -251,8 +236,7 @@ class AttentionEvent:
             joint=joint,
             visible=mask,
             log_sum=log_sum,
-            values=value,
-            output=output,
+            values=None if self.value is None else self.value[number],
         )
 
     def probabilities(
@@ -278,15 +262,14 @@ class AttentionEvent:
             tokens=layout.tokens if keys is None else keys,
             positions=layout.positions if queries is None else queries,
         )
-        attention = self._row(row, some, joint=True, values=False)
-        return attention.probabilities(heads=heads)
+        return self._row(row, some, joint=True).probabilities(heads=heads)
 
     def with_log_sum(self) -> "AttentionEvent":
         """Return the event with its log-sum, which is computed if the kernel did not give it."""
         if self.log_sum is not None:
             return self
         rows = [
-            self._row(number, RowLayout(), joint=True, values=False).log_sums()
+            self._row(number, RowLayout(), joint=True).log_sums()
             for number in range(len(self.query))
         ]
         return replace(self, log_sum=torch.stack(rows))
@@ -295,7 +278,6 @@ class AttentionEvent:
         self,
         row: int,
         tokens: Sequence[int],
-        heads: slice = slice(None),
     ) -> Tensor:
         """Return where the image reads some tokens: their probabilities, the mean over heads.
 
@@ -305,13 +287,11 @@ class AttentionEvent:
         Args:
             row: a row of the batch.
             tokens: positions on the K axis, as `TokenTable.find` returns them.
-            heads: heads of the layer.
 
         Returns:
             (K', h, w), float32.
         """
-        attention = self.with_log_sum().row(row, values=False)
-        p = attention.probabilities(tokens, heads)
+        p = self.with_log_sum().row(row).probabilities(tokens)
         return p.mean(dim=0).mT.reshape(-1, *self.site.grid)
 
 
@@ -324,10 +304,7 @@ def numbers(mask: Tensor) -> Tensor:
     for axis in (0, 1):
         if mask.stride(axis) == 0:
             part = part.narrow(axis, 0, 1)
-    if mask.dtype == torch.bool:
-        zero = torch.zeros((), device=mask.device)
-        part = torch.where(part, zero, float("-inf"))
-    return part.float().expand(mask.shape)
+    return mask_numbers(part, torch.float32).float().expand(mask.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,7 +320,6 @@ class RowAttention:
         visible: the mask (H, Q, N), numbers or boolean.
         log_sum: (H, Q), if it is known.
         values: (H, N, d), if they are known.
-        output: (H, Q, d), if it is known.
     """
 
     query: Tensor
@@ -354,7 +330,6 @@ class RowAttention:
     visible: Tensor | None = None
     log_sum: Tensor | None = None
     values: Tensor | None = None
-    output: Tensor | None = None
 
     @property
     def text_keys(self) -> Tensor:
@@ -404,7 +379,6 @@ class RowAttention:
             keys=self.text_keys,
             scale=self.scale,
             visible=None if visible is None else take(visible, self.layout.tokens, -1),
-            output=self.output,
         )
 
     def probabilities(
@@ -499,6 +473,44 @@ class RowAttention:
             return visible_softmax(scores + less_largest(bias))
 
 
+@dataclass(frozen=True, eq=False)
+class EditedRow:
+    """The attention of one row of the batch with its edits.
+
+    Attributes:
+        row: the attention without edits.
+        before: P (H, Q, K) without edits, as `RowAttention.whole` has it.
+        after: the same with the edits; the same tensor if no rule acted.
+    """
+
+    row: RowAttention
+    before: Tensor
+    after: Tensor
+
+    @property
+    def changes(self) -> bool:
+        """True if a rule acted."""
+        return self.after is not self.before
+
+    def output(self) -> Tensor:
+        """Return the edited output (H, Q, d), float32."""
+        row = self.row
+        values = row.values
+        assert values is not None
+        text = take(values, row.layout.tokens).float()
+        if not row.joint:
+            return self.after @ text
+        mask = row.other_mask
+        others = scaled_dot_product_attention(
+            row.query,
+            row.other_keys,
+            row.other_values,
+            attn_mask=None if mask is None else mask.to(values),
+            scale=row.scale,
+        )
+        return self.after[..., :-1] @ text + self.after[..., -1:] * others
+
+
 def merged(events: Sequence[AttentionEvent], number: int) -> RowAttention:
     """Return one row of the batch in layers of one shape and layout, as if of one layer.
 
@@ -507,7 +519,7 @@ def merged(events: Sequence[AttentionEvent], number: int) -> RowAttention:
     """
     first = events[0]
     if len(events) == 1:
-        return first.row(number, values=False)
+        return first.row(number)
     layout = first.layout.row(number)
 
     def join(parts: Sequence[Tensor]) -> Tensor:
@@ -529,7 +541,7 @@ def merged(events: Sequence[AttentionEvent], number: int) -> RowAttention:
         return row
     masks: list[Tensor] = []
     for event in events:
-        mask = event.row(number, values=False).text_mask
+        mask = event.row(number).text_mask
         assert mask is not None
         masks.append(mask)
     if all(mask.stride(1) == 0 for mask in masks):

@@ -9,7 +9,10 @@ from torch.nn.functional import avg_pool2d, interpolate
 _LEAST = 1e-12  # below which a map is zero
 
 
-def absence(part: Tensor, whole: Tensor) -> Tensor:
+def absence(
+    part: Tensor,
+    whole: Tensor,
+) -> Tensor:
     """Return 1 less the largest share of a map in another, each averaged over 3×3 positions.
 
     A single hot position draws nothing, so neighbours count (Chefer et al., 2023, who blur).
@@ -24,14 +27,20 @@ def absence(part: Tensor, whole: Tensor) -> Tensor:
     return 1 - share.amax()
 
 
-def outside(part: Tensor, region: Tensor) -> Tensor:
+def outside(
+    part: Tensor,
+    region: Tensor,
+) -> Tensor:
     """Return the share of a map (h, w) that is outside of a region (H, W), 0 to 1."""
     inside = interpolate(region[None, None], size=part.shape, mode="area")[0, 0]
     total = part.sum().clamp_min(_LEAST)
     return 1 - (part * inside).sum() / total
 
 
-def divergence(first: Tensor, second: Tensor) -> Tensor:
+def divergence(
+    first: Tensor,
+    second: Tensor,
+) -> Tensor:
     """Return the Jensen-Shannon divergence of two maps (h, w) as distributions over positions.
 
     It is 0 if one is a multiple of the other, and 1 if they do not overlap.

@@ -6,18 +6,20 @@ d channels of one head.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from kornia.filters import guided_blur
 from torch import Tensor
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn.attention import SDPBackend
 from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint  # pyright: ignore
 
+# A function of tensors, run again for its derivatives.
+_recomputed: Callable[..., Tensor]
+_recomputed = partial(checkpoint, use_reentrant=False)  # pyright: ignore
 # Torch's own: `torch.nn.functional` may have a kernel of the user's in its place.
 scaled_dot_product_attention: Callable[..., Tensor]
 scaled_dot_product_attention = torch._C._nn.scaled_dot_product_attention  # pyright: ignore
@@ -107,6 +109,8 @@ def log_sums(
 ) -> Tensor:
     """Return log Σ exp(q·k·scale + M) over all keys, computed in float32 by parts of the queries.
 
+    For its derivatives no scores are stored: they are computed again.
+
     Args:
         query: (H, Q, d).
         key: (H, N, d).
@@ -116,70 +120,25 @@ def log_sums(
     Returns:
         (H, Q), float32.
     """
-    is_tracked = query.requires_grad or key.requires_grad
-    if is_tracked and torch.is_grad_enabled():
-        return _LogSums.apply(query, key, scale, mask)  # pyright: ignore
-    return _log_sums(query, key, scale, mask)
-
-
-def _log_sums(
-    query: Tensor,
-    key: Tensor,
-    scale: float,
-    mask: Tensor | None,
-) -> Tensor:
+    compute = partial(_recomputed, _log_sum) if torch.is_grad_enabled() else _log_sum
     scaled = key.float().mT * scale
     sums: list[Tensor] = []
     for part in query_parts(query, key):
-        scores = query[:, part].float() @ scaled
-        if mask is not None:
-            scores += mask[:, part]
-        sums.append(scores.logsumexp(dim=-1))
+        added = None if mask is None else mask[:, part]
+        sums.append(compute(query[:, part], scaled, added))
     return torch.cat(sums, dim=-1)
 
 
-class _LogSums(Function):
-    """`log_sums` with its derivatives, for which no probabilities are stored.
-
-    The derivative by a query is the mean of the keys by its attention, times the scale. The
-    probabilities are computed again, by parts of the queries.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        scale: float,
-        mask: Tensor | None,
-    ) -> Tensor:
-        """Return the log-sums (H, Q)."""
-        sums = _log_sums(query, key, scale, mask)
-        ctx.save_for_backward(query, key, mask, sums)
-        ctx.scale = scale
-        return sums
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the derivatives by queries (H, Q, d) and keys (H, N, d)."""
-        query, key, mask, sums = ctx.saved_tensors
-        keys = key.float()
-        scaled = keys.mT * ctx.scale
-        weights = (gradient * ctx.scale)[..., None]
-        of_queries: list[Tensor] = []
-        of_keys = torch.zeros_like(keys)
-        for part in query_parts(query, key):
-            queries = query[:, part].float()
-            scores = queries @ scaled
-            if mask is not None:
-                scores += mask[:, part]
-            p = (scores - sums[:, part, None]).exp_()
-            p *= weights[:, part]
-            of_queries.append(p @ keys)
-            of_keys += p.mT @ queries
-        of_query = torch.cat(of_queries, dim=-2)
-        return of_query.to(query), of_keys.to(key), None, None
+def _log_sum(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+) -> Tensor:
+    """Return log Σ exp(q·k + M) (H, Q) of keys (H, d, N)."""
+    scores = query.float() @ key
+    if mask is not None:
+        scores = scores + mask
+    return scores.logsumexp(dim=-1)
 
 
 def fused(
@@ -207,7 +166,9 @@ def fused(
     if query.ndim == 4 and not has_options and not is_tracked:
         kernel = _kernel(query, key, value, attn_mask, scale)
         if kernel is not None:
-            mask = _added(attn_mask, query.dtype)
+            mask = attn_mask
+            if mask is not None:
+                mask = mask_numbers(mask, query.dtype)
             return kernel(KernelInputs(query, key, value, mask, scale))
     output = scaled_dot_product_attention(
         query,
@@ -240,9 +201,12 @@ Kernel = Callable[[KernelInputs], tuple[Tensor, Tensor]]
 """A function of these that returns the output and the log-sum."""
 
 
-def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+def mask_numbers(
+    mask: Tensor,
+    dtype: torch.dtype,
+) -> Tensor:
     """Return a mask as numbers to add, as torch makes them of a boolean one."""
-    if mask is None or mask.dtype != torch.bool:
+    if mask.dtype != torch.bool:
         return mask
     zero = torch.zeros((), dtype=dtype, device=mask.device)
     return torch.where(mask, zero, float("-inf"))
@@ -367,9 +331,9 @@ def guided(image: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
     turn of the result.
 
     Args:
-        image: uint8 (H, W, 3).
+        image: uint8 (H, W, 3), of 3 pixels a side at least.
         maps: (N, H, W), 0 to 1.
-        radius: pixels on each side that are looked at; as far as the maps are blurred.
+        radius: pixels on each side that are looked at, 1 or more; as far as the maps are blurred.
 
     Returns:
         float32 (N, H, W), 0 to 1.
@@ -378,8 +342,6 @@ def guided(image: np.ndarray, maps: np.ndarray, radius: int) -> np.ndarray:
     values = torch.tensor(maps, dtype=torch.float32)[None]
     # A window fits into the image.
     radius = min(radius, (min(image.shape[:2]) - 1) // 2)
-    if radius < 1:
-        return values[0].numpy()
     coarse = max(1, radius // _FINE)
 
     def blur(guide: Tensor, values: Tensor) -> Tensor:

@@ -26,18 +26,13 @@ from torch.nn.functional import interpolate, max_pool2d, pad
 
 from heedmap.checks import is_constant
 from heedmap.errors import ArgumentError
-from heedmap.mathematics.probabilities import (
-    constant,
-    less_largest,
-    visible_softmax,
-)
+from heedmap.mathematics.probabilities import constant
 
 FINEST = 10_000
 """The largest denominator of a fraction of a run."""
 
 
 @lru_cache(maxsize=4096)
-@lru_cache(maxsize=256)
 def steps_within(start: float, end: float, steps: int) -> range:
     """Return the steps s of a run with `start ≤ s/steps < end`, from 0; fractions are 0 to 1.
 
@@ -253,20 +248,6 @@ class Region:
         bias[:, list(self.tokens)] = column[:, None]
         return bias
 
-    def __call__(self, p: Tensor, site: Site) -> Tensor:
-        """Return P' (H, Q, K), the softmax of the biased scores: P e^b / Σ P e^b.
-
-        Computed as softmax(log P + b). A token that the softmax had rounded to 0 stays 0, and a row
-        without another visible token is 0. While a pipeline runs, the bias is added to the scores,
-        which round nothing to 0.
-        """
-        bias = self.bias(site)
-        if bias is None:
-            return p
-        bias = pad(bias.to(p), (0, p.shape[-1] - bias.shape[1]))
-        visible = bias.expand_as(p).masked_fill(p <= 0, float("-inf"))
-        return visible_softmax(p.log() + less_largest(visible))
-
 
 def cells_inside(region: Tensor, grid: tuple[int, int]) -> Tensor:
     """Return the cells (Q,) of a grid that are inside of a region (H, W): bool.
@@ -341,7 +322,7 @@ def apply(
     *,
     joint: bool = False,
 ) -> Tensor:
-    """Return P' (H, Q, K) after all rules in order; ArgumentError as in `checked_result`.
+    """Return P' (H, Q, K) after all rules but biases, in order.
 
     If `joint`, P is (H, Q, K + 1), and the last column is the image's share. `Inject` and
     `Renormalize` act on whole rows; the source's at the site are such rows, too. All other rules
@@ -354,19 +335,12 @@ def apply(
             p = rule(p, site, joint=joint)
         elif joint and not isinstance(rule, Renormalize):
             text = p[..., :-1]
-            edited = _applied(rule, text, site)
+            edited = rule(text, site)
             if edited is not text:
                 p = torch.cat([edited, p[..., -1:]], dim=-1)
         else:
-            p = _applied(rule, p, site)
+            p = rule(p, site)
     return p
-
-
-def _applied(rule: Rule, p: Tensor, site: Site) -> Tensor:
-    edited = rule(p, site)
-    if isinstance(rule, OwnRule):
-        return edited
-    return checked_result(rule, edited, p, site)
 
 
 def rule_name(rule: object) -> str:

@@ -34,7 +34,6 @@ from heedmap.io.places import check_places
 from heedmap.io.schemas import Settings
 from heedmap.io.word_edits import Mask
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import Recording
 from heedmap.mathematics.rules import Rule
 from heedmap.options import GenerateKeywords, GenerateOptions
 from heedmap.pipelines import settings
@@ -48,7 +47,6 @@ from heedmap.pipelines.arguments import (
 from heedmap.pipelines.guiding import (
     checked_guides,
     latent_guide,
-    saved_guides,
     with_defaults,
 )
 from heedmap.recording.controller import Steering
@@ -139,7 +137,8 @@ def generate(
             place's positions of their attention to all positions of the image: self-attention, or
             the image's part of joint attention. On a layer's grid, a pixel is the position that
             holds it; a box or mask has the positions of which at least half is inside (or else the
-            fullest one). With words the image is generated twice, first for their masks.
+            fullest one). Edits of words do not count. With words the image is generated twice,
+            first for their masks.
         reads: if True, and text and image share one softmax, the attention of each word to the
             image is recorded, too (`HeatMaps.reads`), and to the other words
             (`Run.text_attention`).
@@ -319,8 +318,8 @@ def generate_batch(
     first = recorded["maps"][0].recording
     if recorder is not None:
         recorded["step_pictures"] = recorder.images(images, len(first.timesteps))
-    references = trace.reference_recordings
-    reference_places = trace.reference_place_recordings
+    references = trace.reference_maps
+    reference_places = trace.reference_place_maps
     runs: list[Run] = []
     for n, generated in enumerate(images):
         values = {
@@ -345,7 +344,7 @@ def generate_batch(
             family, references[n], reference_places[n], call, n
         )
         if engine is not None and n >= first_guided:
-            values["guide"] = saved_guides(guide)
+            values["guide"] = saved_edits(guide)
             more["guide_report"] = engine.report(n)
         runs.append(Run(generated, settings=Settings(**values), **more))
     return runs, trace
@@ -369,25 +368,25 @@ def _recorded(trace: Trace, spec: RecordingSpec) -> dict[str, Sequence[Any]]:
 
 def _references(
     family: Family,
-    recordings: Sequence[Recording],
-    places: Sequence[Recording],
+    maps: Sequence[HeatMaps],
+    places: Sequence[HeatMaps],
     call: Mapping[str, Any],
     number: int,
 ) -> tuple[ReferenceImage, ...]:
-    """Return the reference images of one image of a call, by their recordings."""
+    """Return the reference images of one image of a call, by their maps."""
     images: Any = call.get("image")
     if isinstance(images, list) and not family.lists_references:
         images = images[number]
     if not isinstance(images, list):
         images = [images]
-    is_known = call.get("image_reference") is None and len(images) == len(recordings)
+    is_known = call.get("image_reference") is None and len(images) == len(maps)
     references: list[ReferenceImage] = []
-    for n, recording in enumerate(recordings):
+    for n, one in enumerate(maps):
         picture = None
         if is_known and isinstance(images[n], Image.Image):
-            picture = to_rgb(images[n]).resize(recording.size)
-        place_maps = HeatMaps(places[n], picture) if places else None
-        references.append(ReferenceImage(HeatMaps(recording, picture), place_maps))
+            picture = to_rgb(images[n]).resize(one.recording.size)
+        place_maps = replace(places[n], image=picture) if places else None
+        references.append(ReferenceImage(replace(one, image=picture), place_maps))
     return tuple(references)
 
 

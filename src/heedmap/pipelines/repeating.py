@@ -17,7 +17,6 @@ from heedmap.backends import loading
 from heedmap.backends.base import Pipeline, parameters
 from heedmap.backends.registry import DIFFUSERS_NAMES, check_names
 from heedmap.errors import ArgumentError
-from heedmap.io.guides import SavedLoss
 from heedmap.io.places import check_places
 from heedmap.io.schemas import Settings
 from heedmap.io.word_edits import SavedRule
@@ -33,7 +32,7 @@ from heedmap.options import (
 from heedmap.pipelines.arguments import argument, argument_note, description
 from heedmap.pipelines.edit_runs import EditSource, run_edits
 from heedmap.pipelines.generation import Progress, generate_batch
-from heedmap.pipelines.guiding import saved_guides, with_defaults
+from heedmap.pipelines.guiding import with_defaults
 from heedmap.pipelines.input_images import run_location
 from heedmap.pipelines.settings import saved_schedulers, settings_diff
 from heedmap.recording.edits import Edit, saved_edits
@@ -133,12 +132,8 @@ def saved_call(settings: Settings, pipe: Any, extra: Mapping[str, Any]) -> Saved
     for name in ("edits", "guide"):
         saved = getattr(settings, name)
         items = tuple(extra.pop(name, saved))
-        is_saved = not any(isinstance(one, SavedRule | SavedLoss) for one in items)
-        if name == "edits":
-            notes: Any = saved_edits(items)
-        else:
-            notes = saved_guides(with_defaults(pipe, items))
-        if not is_saved or notes != saved:
+        is_saved = not any(isinstance(one, SavedRule) for one in items)
+        if not is_saved or saved_edits(with_defaults(pipe, items)) != saved:
             raise ArgumentError(
                 f"{name} of this run is {', '.join(map(str, saved)) or 'none'}: pass the same if "
                 f"one is a function of your own, as in hm.repeat(pipe, run, {name}=[…])"

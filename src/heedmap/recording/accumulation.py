@@ -5,6 +5,7 @@ Axes: H head · Q position (Q = h·w, row-major) · K token.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -47,12 +48,12 @@ def mean_over_heads(row: RowAttention, tokens: Sequence[int]) -> Tensor:
     return total.div_(heads)
 
 
+@dataclass(eq=False)
 class RunningMean:
     """A mean over steps; the passes of one step share its weight."""
 
-    def __init__(self, total: Tensor | None = None, weight: float = 0.0) -> None:
-        self.total = total
-        self.weight = weight
+    total: Tensor | None = None
+    weight: float = 0.0
 
     def merge(self, total: Tensor, weight: float) -> None:
         """Add a sum of parts with the sum of their weights."""

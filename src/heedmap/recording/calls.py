@@ -47,20 +47,19 @@ class TextInputs:
     layout: Layout
 
 
+@dataclass(eq=False)
 class Call:
     """One call of the pipeline, from its first pass on.
 
     Mappings by name are by the dotted path of a layer, grids are (h, w).
 
-    Args:
-        layers: the layers that attend to the text.
-        branches: those that must be in each pass.
-        frame: that of the pipeline's method; None where the user wrote the denoising loop.
-
     Attributes:
         encoding: the text; None when the call is over.
+        latent: (h, w) of the image's latent.
+        layers: the layers that attend to the text; the constructor takes those of the model.
+        branches: those that must be in each pass, beside the prompt's.
+        frame: that of the pipeline's method; None where the user wrote the denoising loop.
         images: the number of images.
-        layers: the layers that attend to the text.
         guided: whether it reads a negative prompt beside the prompt.
         grids: those of these layers.
         references: those of reference images in these layers.
@@ -72,26 +71,21 @@ class Call:
         over: whether the pipeline has finished.
     """
 
-    def __init__(
-        self,
-        family: Family,
-        encoding: Encoding,
-        schedule: Schedule,
-        latent: GridShape,
-        layers: Mapping[str, Any],
-        branches: Iterable[str],
-        frame: FrameType | None = None,
-        references: Sequence[GridShape] = (),
-    ) -> None:
-        self.family = family
-        self.schedule = schedule
-        self.latent = latent
-        self.references = references
-        self.frame = frame
-        self.encoding: Encoding | None = encoding
+    family: Family
+    encoding: Encoding | None
+    schedule: Schedule
+    latent: GridShape
+    layers: Mapping[str, Any]
+    branches: Iterable[str]
+    frame: FrameType | None = None
+    references: Sequence[GridShape] = ()
+
+    def __post_init__(self) -> None:
+        encoding = self.encoding
+        assert encoding is not None
         self.images = len(encoding.conditional.tables)
         self.guided = encoding.negative is not None
-        self.layers = self.described(layers)
+        self.layers = self.described(self.layers)
         self.grids = {name: layer.grid for name, layer in self.layers.items()}
         self.edited: Sequence[Sequence[Sequence[Rule]]] = ()
         self.done = 0
@@ -99,7 +93,7 @@ class Call:
         self.blocks: Mapping[str, Sequence[int]] = {}
         self.layout = Layout()
         self.tokens = 0
-        self._branches = {"conditional", *branches}
+        self._branches = {"conditional", *self.branches}
         self._known: list[TextInputs] = []
         # Of passes whose timesteps are compared at the end: the call of the scheduler, the
         # timesteps (B), and their relative error.
@@ -117,6 +111,13 @@ class Call:
                 "told apart: change what is read of one of them, or switch guidance off with "
                 f"{self.family.negative_guidance}={self.family.guidance_off:g}"
             )
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The (width, height) of the image in pixels."""
+        h, w = self.latent
+        side = self.family.cell_side
+        return w * side, h * side
 
     @property
     def sites(self) -> list[Site]:
@@ -298,29 +299,20 @@ class Call:
 
     def check_shape(self, event: AttentionEvent) -> None:
         """Raise a TraceError if a layer ran for other rows or positions than were expected."""
-        name = event.layer
         h, w = event.site.grid
         rows, _, queries, _ = event.query.shape
         keys = event.key.shape[2]
         positions = queries
+        is_whole = rows == len(self.layout.rows)
         if event.layout.joint and event.layout.keys is None:
-            if queries != keys:
-                raise TraceError(
-                    f"{type(self.family.pipe).__name__} computes attention of {queries} queries to "
-                    f"{keys} keys: expected those of text and image"
-                )
+            is_whole = is_whole and queries == keys
             others = sum(map(math.prod, self.references)) + event.layout.padding
             positions = keys - self.tokens - others
-        if rows != len(self.layout.rows):
+        if not is_whole or positions != h * w:
             raise TraceError(
-                f"{name} computed attention for {rows} rows where the model was given "
-                f"{len(self.layout.rows)} texts: expected one for each row (a negative prompt for "
-                "each image; no tool that leaves out a part of the batch)"
-            )
-        if positions != h * w:
-            raise TraceError(
-                f"{name} ran on {positions} positions, but its grid is {h}×{w} = {h * w}: remove "
-                "what merges tokens or rescales the layer's input"
+                f"{event.layer} ran on {positions} positions of {rows} rows: expected its grid of "
+                f"{h}×{w} and {len(self.layout.rows)} rows, a text for each; remove what merges "
+                "tokens, rescales the layer's input, or leaves out a part of the batch"
             )
 
     def end(self) -> None:

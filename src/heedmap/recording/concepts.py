@@ -175,9 +175,11 @@ class ConceptStreams:
                 output = recorded[0].output
                 similar = None
                 several = len(concepts.places) > 1
-                if several and prompt.output is not None and output is not None:
+                whole = self.event.output
+                if several and whole is not None and output is not None:
                     text = take(output[0], concept.layout.tokens)
-                    similar = output_similarities(prompt.output, text, concepts)
+                    of_image = take(whole[row], self.event.layout.row(row).positions)
+                    similar = output_similarities(of_image, text, concepts)
             yield "concepts", image, p
             if similar is not None:
                 yield "outputs", image, similar

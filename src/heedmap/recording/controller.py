@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
 
 from heedmap.backends.tap import ModelPass
 from heedmap.mathematics.events import (
@@ -62,94 +61,52 @@ class Steering:
     sites: Sites | None = None
 
 
-@dataclass(eq=False)
-class RowEdits:
-    """The edits of one image at one site.
+def edit_row(
+    rules: Sequence[Rule],
+    row: RowAttention,
+    source: RowAttention | None,
+    site: Site,
+) -> EditedRow:
+    """Return the attention of an image at one site with its rules.
 
-    Attributes:
+    Args:
         rules: the rules of the image.
         row: its attention.
         source: the attention of the image that it takes from, if there is one.
         site: the layer at a step.
     """
+    site = replace(site, source=None if source is None else source.whole())
+    p = edited = row.whole()
+    bias = _bias(rules, row, site)
+    if bias is not None:
+        # Added to P itself, it would leave nothing of a row where P is 1 on a hidden token.
+        edited = row.whole(bias)
+    others = [rule for rule in rules if not is_biased(rule)]
+    return EditedRow(row, p, apply(others, edited, site, joint=row.joint))
 
-    rules: Sequence[Rule]
-    row: RowAttention
-    source: RowAttention | None
-    site: Site
-    _pair: tuple[Tensor, Tensor] | None = None
 
-    def pair(self) -> tuple[Tensor, Tensor]:
-        """Return P (H, Q, K), unedited and as the rules define it.
+def _bias(
+    rules: Sequence[Rule],
+    row: RowAttention,
+    site: Site,
+) -> Tensor | None:
+    """Return the sum of the biases of rules; None if there is none.
 
-        In a joint softmax the last of K columns is the sum over all other keys. It is computed
-        once, since a user's own rule may draw lots.
-        """
-        if self._pair is None:
-            self._pair = self._apply()
-        return self._pair
-
-    @property
-    def changes(self) -> bool:
-        """True if a rule acted."""
-        before, after = self.pair()
-        return after is not before
-
-    @torch.no_grad()
-    def moved(self) -> Tensor:
-        """Return the share of attention that moved, as `AttentionController.moved` has it."""
-        before, after = self.pair()
-        return (after - before).abs().sum(dim=-1).mean() / 2
-
-    def _apply(self) -> tuple[Tensor, Tensor]:
-        source = None if self.source is None else self.source.whole()
-        site = replace(self.site, source=source)
-        row = self.row
-        p = edited = row.whole()
-        bias = self._bias(site)
-        if bias is not None:
-            # Added to P itself, it would leave nothing of a row where P is 1 on a hidden token.
-            edited = row.whole(bias)
-        others = [rule for rule in self.rules if not is_biased(rule)]
-        return p, apply(others, edited, site, joint=row.joint)
-
-    def output(self) -> Tensor:
-        """Return the image's edited output (H, Q, d), float32."""
-        _, p = self.pair()
-        row = self.row
-        values = row.values
-        assert values is not None
-        text = take(values, row.layout.tokens).float()
-        if not row.joint:
-            return p @ text
-        mask = row.other_mask
-        others = scaled_dot_product_attention(
-            row.query,
-            row.other_keys,
-            row.other_values,
-            attn_mask=None if mask is None else mask.to(values),
-            scale=row.scale,
-        )
-        return p[..., :-1] @ text + p[..., -1:] * others
-
-    def _bias(self, site: Site) -> Tensor | None:
-        """Return the sum of the biases (Q, K') of the rules; None if there is none.
-
-        It is (Q, K), or (H, Q, K) if it differs by head.
-        """
-        total: Tensor | None = None
-        query = self.row.query
-        count = self.row.text_keys.shape[1]
-        rules: list[Any] = [rule for rule in self.rules if is_biased(rule)]
-        for rule in rules:
-            bias = rule.bias(site)
-            if bias is None:
-                continue
-            bias = pad(bias.to(query.device), (0, count - bias.shape[1]))
-            if isinstance(rule, Within):
-                bias = rule.sites.choose(bias, bias.new_zeros(len(query), 1, 1))
-            total = bias if total is None else total + bias
-        return total
+    It is (Q, K), or (H, Q, K) if it differs by head.
+    """
+    total: Tensor | None = None
+    query = row.query
+    count = row.text_keys.shape[1]
+    biased: list[Any] = [rule for rule in rules if is_biased(rule)]
+    for rule in biased:
+        bias = rule.bias(site)
+        if bias is None:
+            continue
+        bias = pad(bias.to(query.device), (0, count - bias.shape[1]))
+        if isinstance(rule, Within):
+            bias = rule.sites.choose(bias, bias.new_zeros(len(query), 1, 1))
+        total = bias if total is None else total + bias
+    return total
 
 
 class AttentionController:
@@ -164,7 +121,11 @@ class AttentionController:
             positions and heads (0 to 1; more where large weights make rows of far more than 1).
     """
 
-    def __init__(self, steering: Steering, model_pass: ModelPass) -> None:
+    def __init__(
+        self,
+        steering: Steering,
+        model_pass: ModelPass,
+    ) -> None:
         self.steering = steering
         self._pass = model_pass
         self.moved: defaultdict[int, list[Tensor | float]] = defaultdict(list)
@@ -194,8 +155,7 @@ class AttentionController:
         p = p.clone()
         for number, edits in edited.items():
             if edits.changes:
-                _, after = edits.pair()
-                p[number] = after.to(p)
+                p[number] = edits.after.to(p)
         return p, edited
 
     def inputs(
@@ -252,9 +212,9 @@ class AttentionController:
         """Return the rows of an image that read the prompt; the first one is recorded."""
         return self._pass.layout.rows_of(image, "conditional")
 
-    def _edits(self, event: AttentionEvent) -> dict[int, RowEdits]:
+    def _edits(self, event: AttentionEvent) -> dict[int, EditedRow]:
         """Return the edits of each row whose image has a rule that acts, and measure them."""
-        edited: dict[int, RowEdits] = {}
+        edited: dict[int, EditedRow] = {}
         for image, rules in self.steering.rules.items():
             rows = self._rows(image)
             if any(acts(rule, event.site) for rule in rules):
@@ -262,11 +222,15 @@ class AttentionController:
                 for number, other in zip(rows, self._rows(source), strict=True):
                     source_row = None if source == image else event.row(other)
                     row = event.row(number)
-                    edits = RowEdits(rules, row, source_row, event.site)
+                    edits = edit_row(rules, row, source_row, event.site)
                     edited[number] = edits
                     if edits.changes:
                         self.acted[image].add((event.layer, event.site.step))
             if self._pass.is_recorded and rules and rows:
-                moved = edited[rows[0]].moved() if rows[0] in edited else 0.0
+                moved: Tensor | float = 0.0
+                if rows[0] in edited:
+                    first = edited[rows[0]]
+                    change = (first.after - first.before).detach()
+                    moved = change.abs().sum(dim=-1).mean() / 2
                 self.moved[image].append(moved)
         return edited

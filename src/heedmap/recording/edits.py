@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from heedmap.checks import as_list
-from heedmap.errors import ArgumentError, join_words, quoted, warn
+from heedmap.errors import ArgumentError, quoted, warn
 from heedmap.io.schemas import MAX_EDITS
 from heedmap.io.word_edits import Confine, Reweight, SavedRule, WordEdit
 from heedmap.maps.masks import region_coverage
@@ -41,15 +42,10 @@ from heedmap.mathematics.rules import (
 from heedmap.text.prompts import describes
 from heedmap.text.words import TokenTable
 
-HALF_CELL = 32
-"""The pixels of the smallest region: half a cell of most latents, from which on it is inside."""
-
 
 def confining_rules(
-    edits: Sequence[Confine],
+    confined: Sequence[tuple[Confine, Region, Sites | None]],
     table: TokenTable,
-    regions: Sequence[Region],
-    sites: Sequence[Sites | None],
 ) -> list[Rule]:
     """Return the rules of all confined words of a prompt.
 
@@ -57,17 +53,15 @@ def confining_rules(
     where a word is that hides it.
 
     Args:
-        edits: the confined words.
+        confined: the edits, with their regions, still without tokens, and their sites.
         table: the words of the prompt.
-        regions: those of each edit, still without tokens.
-        sites: those of each edit; None for all.
     """
     named = [
         {n for word in (edit.word, *(edit.along or ())) for n in table.find(word)}
-        for edit in edits
+        for edit, *_ in confined
     ]
     edits_of: dict[int, tuple[int, ...]] = {}  # the numbers of a token's edits
-    for number, edit in enumerate(edits):
+    for number, (edit, *_) in enumerate(confined):
         tokens = named[number]
         if edit.along is None:
             tokens = tokens.union(_describing(table, edit.word, set().union(*named)))
@@ -75,50 +69,30 @@ def confining_rules(
             edits_of[token] = (*edits_of.get(token, ()), number)
     rules: list[Rule] = []
     tail = table.positions("end", "pad")
-    visible: list[torch.Tensor] = []  # where the tail is, by the rules of a token
     for numbers in dict.fromkeys(edits_of.values()):
         tokens = tuple(
             sorted(token for token in edits_of if edits_of[token] == numbers)
         )
-        for chosen in dict.fromkeys(sites[n] for n in numbers):
-            group = [n for n in numbers if sites[n] == chosen]
-            first, *others = (regions[n] for n in group)
+        for chosen in dict.fromkeys(confined[n][2] for n in numbers):
+            group = [confined[n] for n in numbers if confined[n][2] == chosen]
+            first, *others = (region for _, region, _ in group)
             of_tokens = [replace(first, tokens=tokens, others=tuple(others))]
-            if tail and any(edits[n].tail for n in group):
-                first, *others = (replace(regions[n], strength=0.0) for n in group)
+            if tail and any(edit.tail for edit, *_ in group):
+                first, *others = (replace(one, strength=0.0) for _, one, _ in group)
                 of_tokens.append(replace(first, tokens=tail, others=tuple(others)))
-                union = torch.stack([regions[n].region for n in group])
-                visible.append(union.amax(dim=0))
             rules.extend(within(of_tokens, chosen))
-    _warn_of_hidden_tail([edit for edit in edits if edit.tail], visible)
     return rules
 
 
-def _region(edit: Confine, size: tuple[int, int]) -> Region:
+def _region(
+    edit: Confine,
+    size: tuple[int, int],
+) -> Region:
     """Return the region of a confined word in an image's (width, height), without tokens."""
     where: Any = edit.where
     coverage = region_coverage(where, *size, quoted(edit.word))
-    if coverage.sum() < HALF_CELL:
-        raise ArgumentError(
-            f"the region of {quoted(edit.word)} covers less than half a cell of 8×8 pixels: "
-            "expected a larger region"
-        )
     region = torch.from_numpy(coverage)
     return Region((), region, edit.strength, edit.start, edit.end)
-
-
-def _warn_of_hidden_tail(
-    edits: Sequence[Confine], visible: Sequence[torch.Tensor]
-) -> None:
-    """Warn if the end of the text is hidden at every position, at some steps."""
-    if len(visible) < 2 or torch.stack(list(visible)).amin(0).any():
-        return
-    if max(edit.start for edit in edits) < min(edit.end for edit in edits):
-        words = join_words([quoted(edit.word) for edit in edits], "and")
-        warn(
-            f"the regions of {words} do not meet, so that the end of the text and the padding are "
-            "hidden everywhere: pass tail=False to all but one of them to see these somewhere"
-        )
 
 
 Select = Callable[[Any], Sites | None]
@@ -146,21 +120,31 @@ class CountedRule:
 
 def checked_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """Return the edits of a list; ArgumentError if it is not a list of edits."""
-    every = as_list(edits)
-    if every is None or len(every) > MAX_EDITS:
-        raise ArgumentError(
-            f"edits is {quoted(edits)}: expected a list of edits (at most {MAX_EDITS}), "
-            "as in [Reweight('red', 3)]"
-        )
-    for edit in every:
-        if isinstance(edit, type) or not (isinstance(edit, WordEdit) or callable(edit)):
-            raise ArgumentError(
-                f"{quoted(edit)} is not an edit: expected Reweight(word, weight), "
-                "Confine(word, where), or a callable rule(p, site)"
-            )
+    expected = "Reweight(word, weight), Confine(word, where) or callables rule(p, site)"
+    checked = check_functions("edits", edits, WordEdit, expected)
+    for edit in checked:
         if not isinstance(edit, WordEdit):
             _check_arguments(edit)
-    return tuple(every)
+    return checked
+
+
+def check_functions(
+    name: str,
+    values: object,
+    kinds: Any,
+    expected: str,
+) -> tuple[Any, ...]:
+    """Return the values of a list of some kinds and of functions of the user's own."""
+
+    def is_known(one: object) -> bool:
+        return isinstance(one, kinds) or (callable(one) and not isinstance(one, type))
+
+    items = as_list(values)
+    if items is None or len(items) > MAX_EDITS or not all(map(is_known, items)):
+        raise ArgumentError(
+            f"{name} is {quoted(values)}: expected a list (of at most {MAX_EDITS}) of {expected}"
+        )
+    return tuple(items)
 
 
 def _check_arguments(rule: Any) -> None:
@@ -187,43 +171,42 @@ def rules_of(
     """
     rules: list[Rule] = []
     by_edit: list[list[Rule]] = []
-    confined: list[Confine] = []
-    regions: list[Region] = []
+    confined: list[tuple[Confine, Region, Sites | None]] = []
     for edit in edits:
-        own: list[Rule]
+        own: list[Any]
+        sites = select(edit.selection) if isinstance(edit, WordEdit) else None
         if isinstance(edit, Confine):
-            confined.append(edit)
-            regions.append(_region(edit, size))
-            by_edit.append(within(regions[-1:], select(edit.selection)))
+            region = _region(edit, size)
+            confined.append((edit, region, sites))
+            by_edit.append(within([region], sites))
             continue
         if isinstance(edit, Reweight):
             weights = dict.fromkeys(table.find(edit.word), edit.weight)
             weighting: list[OwnRule] = [weights_rule(weights, table)]
             if edit.renormalize:
                 weighting.append(Renormalize())
-            own = within(weighting, select(edit.selection))
+            own = within(weighting, sites)
         else:
             # Our own tell where they do nothing.
             own = [edit if isinstance(edit, OwnRule) else CountedRule(edit)]
         by_edit.append(own)
         rules.extend(own)
-    sites = [select(edit.selection) for edit in confined]
-    rules.extend(confining_rules(confined, table, regions, sites))
+    rules.extend(confining_rules(confined, table))
     return rules, by_edit
 
 
-def within(rules: Iterable[OwnRule], sites: Sites | None) -> list[Rule]:
+def within(
+    rules: Iterable[OwnRule],
+    sites: Sites | None,
+) -> list[Any]:
     """Return rules that act at some sites alone; the rules themselves for None."""
     return [rule if sites is None else Within(rule, sites) for rule in rules]
 
 
-def saved_edits(edits: Iterable[Edit | SavedRule]) -> tuple[WordEdit | SavedRule, ...]:
-    """Return edits as settings have them: of a rule of the user's, its name."""
+def saved_edits(edits: Iterable[Any]) -> tuple[Any, ...]:
+    """Return edits or guides as settings have them: of a function of the user's, its name."""
     return tuple(
-        edit
-        if isinstance(edit, WordEdit | SavedRule)
-        else SavedRule(name=rule_name(edit))
-        for edit in edits
+        one if isinstance(one, Struct) else SavedRule(rule_name(one)) for one in edits
     )
 
 

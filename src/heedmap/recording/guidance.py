@@ -5,18 +5,18 @@ with gradients, and moves their latents. The pass of the pipeline and the schedu
 the moved latents. Nothing of the further passes is recorded.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
+from torch.utils._pytree import tree_map
 
 from heedmap.backends.base import Arguments
-from heedmap.errors import ArgumentError, ModelError, TraceError, quoted, reason
+from heedmap.errors import ArgumentError, ModelError, TraceError, quoted
 from heedmap.io.guides import Bind, Excite, Guide, Inside
 from heedmap.io.schemas import GuideReport
 from heedmap.maps.masks import region_coverage
@@ -33,6 +33,7 @@ _ROUNDING = 0.02
 """The relative error of latents in half precision."""
 
 
+@dataclass(frozen=True, eq=False)
 class GuideMaps:
     """The maps of the words of an image in one pass, as tensors with their graph.
 
@@ -41,88 +42,68 @@ class GuideMaps:
 
     They are means over layers and heads, at the largest grid of the layers.
 
-    Args:
+    Attributes:
         events: the attention of each layer, by dotted path; log-sums are added.
         row: the row of the batch that reads the image's prompt.
-        table: the words and tokens of the prompt.
-        names: returns the layers of a selection.
-
-    Attributes:
-        size: the (width, height) of the image in pixels.
+        tokens: the words and tokens of the prompt.
+        call: the call that runs.
     """
 
-    def __init__(
-        self,
-        events: dict[str, AttentionEvent],
-        row: int,
-        table: TokenTable,
-        size: tuple[int, int],
-        names: Callable[[Part | None], Sequence[str]],
-    ) -> None:
-        self._events = events
-        self._layers = list(events)
-        self._row = row
-        self._names = names
-        self.tokens = table
-        self.size = size
+    events: dict[str, AttentionEvent]
+    row: int
+    tokens: TokenTable
+    call: Call
 
     def select(self, layers: Part | None) -> "GuideMaps":
         """Return the maps of some layers, as `HeatMaps.select` takes them, but for a function."""
-        maps = copy(self)
-        maps._layers = [name for name in self._names(layers) if name in self._events]
-        return maps
-
-    @property
-    def grids(self) -> dict[str, tuple[int, int]]:
-        """The grid (h, w) of each layer."""
-        return {name: self._events[name].site.grid for name in self._layers}
+        sites = self.call.select((layers, None, None))
+        names = self.events if sites is None else sites.layers
+        events = {name: self.events[name] for name in self.events if name in names}
+        return replace(self, events=events)
 
     def __getitem__(self, word: str) -> Tensor:
         """Return the map (h, w) of a word or phrase."""
         return self.of_tokens(self.tokens.find(word)).sum(dim=0)
 
-    @property
-    def of_text(self) -> Tensor:
-        """The sum of the maps (h, w) of all words."""
-        return self.of_tokens(self.tokens.positions("text")).sum(dim=0)
-
     def of_tokens(self, tokens: Sequence[int]) -> Tensor:
         """Return the maps (K', h, w) of tokens, by their positions on the K axis."""
-        grid = max(self.grids.values())
+        grid = max(event.site.grid for event in self.events.values())
         maps: list[Tensor] = []
-        for name in self._layers:
-            event = self._events[name] = self._events[name].with_log_sum()
-            one = event.token_maps(self._row, tokens)[None]
+        for name, event in self.events.items():
+            event = self.events[name] = event.with_log_sum()
+            one = event.token_maps(self.row, tokens)[None]
             maps.append(interpolate(one, grid, mode="bilinear")[0])
         return torch.stack(maps).mean(dim=0)
 
 
-NO_GUIDE = Guide(step_size=0, iterations=0, target=1)
-"""The options of a guide that does not act."""
-Loss = Callable[[GuideMaps, int], Tensor]
-"""A function of the maps of an image and the step, from 0, that returns a scalar."""
-AnyGuide = Guide | Loss
+AnyGuide = Guide | Callable[[GuideMaps, int], Tensor]
+"""A guide, or a function of the maps of an image and the step, from 0, that returns a scalar."""
 
 
-def loss_of(guide: AnyGuide) -> Loss:
-    """Return the loss of a guide."""
+def loss_of(
+    guide: AnyGuide,
+    maps: GuideMaps,
+    step: int,
+) -> Tensor:
+    """Return the loss of a guide at a step, a scalar."""
     if not isinstance(guide, Guide):
-        return guide
-
-    def loss(maps: GuideMaps, step: int) -> Tensor:
-        if guide.layers is not None:
-            maps = maps.select(guide.layers)
-        first = maps[guide.words[0]]
-        if isinstance(guide, Excite):
-            return absence(first, maps.of_text)
-        if isinstance(guide, Inside):
-            where: Any = guide.where
-            coverage = region_coverage(where, *maps.size, quoted(guide.word))
-            return outside(first, torch.from_numpy(coverage).to(first.device))
-        distance = divergence(first, maps[guide.words[1]])
-        return distance if isinstance(guide, Bind) else 1 - distance
-
-    return loss
+        loss: Any = guide(maps, step)
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            raise ArgumentError(
+                f"the loss of a guide is {quoted(loss)}: expected a tensor with one number"
+            )
+        return loss.reshape(())
+    maps = maps.select(guide.layers)
+    first = maps[guide.words[0]]
+    if isinstance(guide, Excite):
+        words = maps.of_tokens(maps.tokens.positions("text"))
+        return absence(first, words.sum(dim=0))
+    if isinstance(guide, Inside):
+        where: Any = guide.where
+        coverage = region_coverage(where, *maps.call.size, quoted(guide.word))
+        return outside(first, torch.from_numpy(coverage).to(first.device))
+    distance = divergence(first, maps[guide.words[1]])
+    return distance if isinstance(guide, Bind) else 1 - distance
 
 
 class LatentGuide:
@@ -134,11 +115,11 @@ class LatentGuide:
         first: the number of the first image that is guided.
 
     Attributes:
+        call: the call, which its trace sets.
         passes: the number of further passes of the model.
     """
 
-    _call: Call
-    _tables: Sequence[TokenTable]
+    call: Call
     _latents: Tensor  # of the pass, before they were changed
 
     def __init__(
@@ -148,25 +129,14 @@ class LatentGuide:
         first: int = 0,
     ) -> None:
         self._first = first
-        self._losses = list(map(loss_of, guides))
+        self._guides = guides
         self._options = [one if isinstance(one, Guide) else default for one in guides]
         self.passes = 0
         self._events: dict[str, AttentionEvent] = {}
-        self._shift: Tensor | None = (
-            None  # of the latents, in this call of the scheduler
-        )
+        # Of the latents, in this call of the scheduler.
+        self._shift: Tensor | None = None
         self._before: dict[int, Tensor] = {}
         self._after: dict[int, Tensor] = {}
-
-    def begin(self, call: Call, tables: Sequence[TokenTable]) -> None:
-        """Begin a call, whose images read these words."""
-        self._call = call
-        self._tables = tables
-
-    def _names(self, layers: Part | None) -> Sequence[str]:
-        sites = self._call.select((layers, None, None))
-        names = [*self._call.layers]
-        return names if sites is None else [n for n in names if n in sites.layers]
 
     # --- a pass of the pipeline ---
 
@@ -183,48 +153,41 @@ class LatentGuide:
             inputs: its arguments.
             alone: a context in which the guide alone observes passes on rows of a layout.
         """
-        call = self._call
+        call = self.call
+        layout = call.layout
         name = call.family.inputs[0]
-        step = call.moment.step
-        blocks = call.blocks.get("conditional", ())
-        is_first = call.schedule.steps.index(step) == call.done
-        if is_first and blocks and step not in self._before:
-            rows = self._rows(blocks)
-            layout = call.layout
-            count = len(layout.rows)
-            chosen = inputs
-            if count > call.images:
-                is_listed = isinstance(inputs[name], list)
-                chosen = _rows_of({**inputs}, rows, count, is_listed)
-            layout = replace(layout, rows=layout.rows[rows.start : rows.stop])
-            self._latents = _stacked(chosen[name])
-            with alone(layout), _frozen(model), torch.enable_grad():
+        rows = self._rows()
+        if rows is not None and call.moment.step not in self._before:
+            chosen = _rows_of(inputs, name, rows, len(layout.rows))
+            self._latents = torch.stack([*chosen[name]])
+            own = replace(layout, rows=layout.rows[rows])
+            with alone(own), _frozen(model), torch.enable_grad():
                 self._shift = self._find_shift(model, chosen)
             self._events = {}
         if self._shift is None:
             return None
-        images = [row.image for row in call.layout.rows]
-        latents = _stacked(inputs[name]) + self._shift[images]
+        images = [row.image for row in layout.rows]
+        latents = torch.stack([*inputs[name]]) + self._shift[images]
         return {**inputs, name: _like(latents, inputs[name])}
 
-    def _rows(self, blocks: Sequence[int]) -> range:
-        """Return the rows of the images in the first block that reads the prompt."""
-        first = blocks[0] * self._call.images
-        return range(first, first + self._call.images)
+    def _rows(self) -> slice | None:
+        """Return the rows of the images in the first block that reads the prompt, if one does."""
+        blocks = self.call.blocks.get("conditional")
+        if not blocks:
+            return None
+        first = blocks[0] * self.call.images
+        return slice(first, first + self.call.images)
 
     def _find_shift(self, model: Any, inputs: Arguments) -> Tensor | None:
         """Return the change of the latents (B, …) of the images; None without one."""
         start = self._latents.float()
-        step = self._call.moment.step
-        count = self._call.schedule.count
-        acting = [
-            one if step in steps_within(one.start, one.end or 1.0, count) else NO_GUIDE
-            for one in self._options
-        ]
-        counts = _column([one.iterations for one in acting], start)
-        targets = _column([one.target for one in acting], start)
-        sizes = _column([one.step_size for one in acting], start)
-        size = sizes.max().clamp_min(1e-12)
+        step = self.call.moment.step
+        table: list[tuple[Any, ...]] = []
+        for one in self._options:
+            acts = step in steps_within(one.start, one.end, self.call.schedule.count)
+            table.append((acts * one.iterations, one.target, one.step_size))
+        counts, targets, sizes = start.new_tensor(table).T[..., None]  # (G, 1)
+        size = (sizes * (counts > 0)).max().clamp_min(1e-12)
         latents = start
         for iteration in range(int(counts.max())):
             latents, losses = self._run(model, inputs, latents)
@@ -247,58 +210,54 @@ class LatentGuide:
         latents: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Run the model on latents (B, …); return them, with a gradient, and the losses (G, B)."""
-        name = self._call.family.inputs[0]
+        name = self.call.family.inputs[0]
         latents = latents.detach().requires_grad_()
         self._events = {}
         model.forward(**{**inputs, name: _like(latents, inputs[name])})
         self.passes += 1
-        losses = self._losses_now(first_row=0)
-        self._before.setdefault(self._call.moment.step, losses.detach())
+        losses = self._losses(first_row=0)
+        self._before.setdefault(self.call.moment.step, losses.detach())
         return latents, losses
 
-    def _gradient(self, loss: Tensor, latents: Tensor) -> Tensor:
+    def _gradient(
+        self,
+        loss: Tensor,
+        latents: Tensor,
+    ) -> Tensor:
         """Return the gradient of a loss by the latents; ModelError if there is none."""
-        try:
-            return torch.autograd.grad(loss * _FACTOR, latents)[0] / _FACTOR
-        except RuntimeError as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
+        if not loss.requires_grad:
             raise ModelError(
-                f"the {type(self._call.family.model).__name__} gives no gradient of the loss by "
-                f"the latents ({reason(error)}), which a guide needs: load the model without "
-                "quantisation, or leave guide out"
-            ) from error
+                f"the {type(self.call.family.model).__name__} gives no gradient of the loss by the "
+                "latents, which a guide needs: load it without quantisation, or leave guide out"
+            )
+        return torch.autograd.grad(loss * _FACTOR, latents)[0] / _FACTOR
 
     def observe(self, event: AttentionEvent) -> None:
         """Keep the queries and keys of a layer until the pass is over."""
         self._events[event.layer] = replace(event, value=None, output=None)
 
-    def _losses_now(self, first_row: int) -> Tensor:
+    def _losses(self, first_row: int) -> Tensor:
         """Return the losses (G, B) of the pass that was observed."""
-        call = self._call
-        h, w = (call.family.cell_side * side for side in call.latent)
+        encoding = self.call.encoding
+        assert encoding is not None
+        step = self.call.moment.step
         by_image: list[Tensor] = []
-        for image in range(self._first, len(self._tables)):
-            maps = GuideMaps(
-                self._events,
-                first_row + image,
-                self._tables[image],
-                (w, h),
-                names=self._names,
-            )
-            losses = [_scalar(loss(maps, call.moment.step)) for loss in self._losses]
+        for image, table in enumerate(encoding.conditional.tables):
+            if image < self._first:
+                continue
+            maps = GuideMaps(self._events, first_row + image, table, self.call)
+            losses = [loss_of(guide, maps, step) for guide in self._guides]
             by_image.append(torch.stack(losses))
         unguided = [torch.zeros_like(by_image[0])] * self._first
         return torch.stack([*unguided, *by_image], dim=1)
 
     def end_pass(self) -> None:
         """Take the losses of a pass of the pipeline."""
-        step = self._call.moment.step
-        blocks = self._call.blocks.get("conditional", ())
-        if blocks and step not in self._after:
-            losses = self._losses_now(self._rows(blocks).start)
-            self._after[step] = losses
-            self._before.setdefault(step, losses)
+        step = self.call.moment.step
+        rows = self._rows()
+        if rows is not None and step not in self._after:
+            self._after[step] = self._losses(rows.start)
+            self._before.setdefault(step, self._after[step])
         self._events = {}
 
     # --- a call of the scheduler ---
@@ -331,7 +290,7 @@ class LatentGuide:
             if bool((latents - factor * plain).norm() <= _ROUNDING * latents.norm()):
                 return (plain + shift.reshape(sample.shape) / factor).to(sample)
         raise TraceError(
-            f"{type(self._call.family.pipe).__name__} gives its model other latents than its "
+            f"{type(self.call.family.pipe).__name__} gives its model other latents than its "
             "scheduler, so that a guide cannot change them: leave guide out"
         )
 
@@ -344,25 +303,11 @@ class LatentGuide:
         return GuideReport(before=sides[0], after=sides[1], passes=self.passes)
 
 
-def _column(values: Sequence[float | None], like: Tensor) -> Tensor:
-    """Return numbers of guides as (G, 1)."""
-    return like.new_tensor(values)[:, None]
-
-
-def _scalar(value: Any) -> Tensor:
-    if not isinstance(value, Tensor) or value.numel() != 1:
-        raise ArgumentError(
-            f"the loss of a guide is {quoted(value)}: expected a tensor with one number"
-        )
-    return value.reshape(())
-
-
 @contextmanager
 def _frozen(model: Any) -> Iterator[None]:
     """Compute no gradients of a model's parameters within the block."""
     tracked = [one for one in model.parameters() if one.requires_grad]
-    for parameter in tracked:
-        parameter.requires_grad_(False)
+    model.requires_grad_(False)
     try:
         yield
     finally:
@@ -370,31 +315,29 @@ def _frozen(model: Any) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _rows_of(value: Any, rows: range, count: int, is_listed: bool) -> Any:
-    """Return some rows of the arguments of a pass on `count` rows.
+def _rows_of(
+    inputs: Arguments,
+    name: str,
+    rows: slice,
+    count: int,
+) -> dict[str, Any]:
+    """Return some rows of the arguments of a pass on `count` rows of latents, by name.
 
-    Where the latents are a list of those of each row (`is_listed`), so are the texts.
+    Where the latents of the rows are a list, so are the texts.
     """
-    if isinstance(value, Mapping):
-        return {
-            name: _rows_of(one, rows, count, is_listed) for name, one in value.items()
-        }
-    if isinstance(value, Tensor) and value.ndim and len(value) == count:
-        return value[rows.start : rows.stop]
-    if not isinstance(value, list | tuple):
-        return value
-    if is_listed and len(value) == count:
-        return value[rows.start : rows.stop]
-    return type(value)(_rows_of(one, rows, count, is_listed) for one in value)
+    is_listed = isinstance(inputs[name], list)
 
+    def select(value: Any) -> Any:
+        has_rows = isinstance(value, list) or (isinstance(value, Tensor) and value.ndim)
+        return value[rows] if has_rows and len(value) == count else value
 
-def _stacked(latents: Any) -> Tensor:
-    """Return the latents of a pass as one tensor (B, …)."""
-    return latents if isinstance(latents, Tensor) else torch.stack([*latents])
+    def is_leaf(value: Any) -> bool:
+        return is_listed and isinstance(value, list)
+
+    return tree_map(select, {**inputs}, is_leaf=is_leaf)
 
 
 def _like(latents: Tensor, others: Any) -> Any:
     """Return latents (B, …) in the type of those of a pass, and as a list where these are one."""
-    if isinstance(others, Tensor):
-        return latents.to(others)
-    return [one.to(other) for one, other in zip(latents, others, strict=True)]
+    latents = latents.to(others[0])
+    return [*latents] if isinstance(others, list) else latents

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,35 +17,31 @@ from heedmap.mathematics.events import SELF_ATTENTION
 from heedmap.recording.controller import AttentionController
 
 
+@dataclass(eq=False)
 class TraceHooks:
     """The processors, hooks and methods of a trace in a pipeline.
 
-    Args:
+    Attributes:
         family: that of the pipeline.
         editor: the edits; None without these.
         model_pass: the pass of the model that runs.
-
-    Attributes:
         layers: the text cross-attention layers, by dotted path.
         self_layers: the self-attention layers.
         installed: the processors of the text cross-attention layers.
         undo: takes everything back.
     """
 
-    def __init__(
-        self,
-        family: Family,
-        editor: AttentionController | None,
-        model_pass: ModelPass,
-    ) -> None:
-        self._family = family
-        self._editor = editor
+    family: Family
+    editor: AttentionController | None
+    model_pass: ModelPass
+
+    def __post_init__(self) -> None:
+        editor = self.editor
         # Images with sources take their self-attention, too.
         shares = editor is not None and bool(editor.steering.sources)
         self._self_editor = editor if shares else None
-        self.model_pass = model_pass
-        self.layers = family.text_layers()
-        self.self_layers = family.image_layers()
+        self.layers = self.family.text_layers()
+        self.self_layers = self.family.image_layers()
         self.undo = ExitStack()
         self.installed: Mapping[str, RecordingProcessor] = {}
         # Of the present call: its self-attention layers with a processor of the trace.
@@ -59,9 +56,8 @@ class TraceHooks:
         after_pass: Callable[..., None],
     ) -> None:
         """Call `observe` after each cross-attention layer, and the others around the model."""
-        family = self._family
+        family = self.family
         undo = self.undo.callback
-        pipe = family.pipe
         model = family.called_model
         skipping.check_forwards(self.layers)
         self.undo.enter_context(loading.silence_logs())
@@ -70,15 +66,10 @@ class TraceHooks:
             undo,
             observe=observe,
             model_pass=self.model_pass,
-            editor=self._editor,
+            editor=self.editor,
             joint=family.is_joint,
         )
         skipping.run_uncompiled(model, undo)
-        # These replace attention processors, and do not know those of a trace.
-        replacing = [(pipe, "load_ip_adapter"), (pipe, "unload_ip_adapter")]
-        for owner, name in [*replacing, (family.model, "set_default_attn_processor")]:
-            if hasattr(owner, name):
-                undo(base.replace_method(owner, name, partial(_refuse, name)))
         undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
         undo(model.register_forward_hook(after_pass).remove)
         for owner, name, method in family.guards():
@@ -143,7 +134,7 @@ class TraceHooks:
         Its method `step` is then called by the function `step`, which gets it with its arguments.
         """
         self.end_call()
-        scheduler = self._family.pipe.scheduler
+        scheduler = self.family.pipe.scheduler
         self._undo_call.callback(listen(scheduler, after_step, before_step))
         if step is not None:
             called = partial(step, scheduler.step)
@@ -158,10 +149,3 @@ class TraceHooks:
         """Leave the pipeline as it was; an error is raised when all is undone."""
         with self.undo:
             self.end_call()
-
-
-def _refuse(name: str, *args: Any, **kwargs: Any) -> None:
-    raise TraceError(
-        f"{name} replaces the attention processors while a trace is open: call it before the "
-        "trace is opened, or after it is closed"
-    )

@@ -118,12 +118,10 @@ class Probe:
         number_of_row = first + self.image
         place = self.place(grid)
         row = event.row(number_of_row)
-        before = after = row.whole()
-        if number_of_row in event.edited:
-            before, after = event.edited[number_of_row].pair()
-        position = place[0] * grid[1] + place[1]
-        after = after[:, position]
-        score = selection_score(after[:, list(self.tokens)].sum(dim=-1))  # (H)
+        edits = event.edited.get(number_of_row)
+        p = row.whole() if edits is None else edits.after
+        p = p[:, place[0] * grid[1] + place[1]]
+        score = selection_score(p[:, list(self.tokens)].sum(dim=-1))  # (H)
         head = int(score.argmax()) if self.head is None else self.head
         if head < len(score) and float(score[head]) > self._highest:
             self._highest = float(score[head])
@@ -131,12 +129,12 @@ class Probe:
                 layer=call.layers[name],
                 head=head,
                 place=place,
-                probabilities=_array(after),
+                probabilities=_array(p),
                 timestep=call.schedule.timesteps[call.done],
                 passes=(0, steps.count(self.step)),
                 table=recorder.records["conditional"].tables[self.image],
             )
-            is_edited = not torch.equal(before[:, position], after)
+            is_edited = edits is not None and edits.changes
             self._pending = site, row, number_of_row, is_edited
 
     def leave(self) -> None:

@@ -148,7 +148,6 @@ class Recorder:
         layers: Mapping[str, Layer] | None = None,
         reference: int | None = None,
         is_text: bool = False,
-        is_propagated: bool = False,
         is_map: bool = True,
     ) -> None:
         """Add a record; one that `is_map` has a value for each position of the layers' grids."""
@@ -175,7 +174,7 @@ class Recorder:
         # On the latent's grid layers would be resized twice.
         w, h = cells(latent) if is_map else (1, 1)
         refined = None
-        if is_propagated and self.propagating:
+        if name in ("conditional", "negative", "concepts") and self.propagating:
             refined = RefinedMaps(next(iter(self.propagating.values())))
         self.records[name] = Record(
             tables=tables,
@@ -202,7 +201,7 @@ class Recorder:
         share_of = options.share_of if call.family.is_joint else None
         add = partial(self._add, share_of=share_of, is_text=True)
         if "conditional" in options.branches:
-            add("conditional", prompts, is_propagated=True)
+            add("conditional", prompts)
             for number in self._references:
                 add(number, prompts, reference=number)
         if "negative" in options.branches:
@@ -212,8 +211,7 @@ class Recorder:
                     f"or embedded in the model): pass {call.family.negative_guidance} above "
                     f"{call.family.guidance_off:g}, or leave it out"
                 )
-            tables = encoding.negative.tables
-            add("negative", tables, branch="negative", is_propagated=True)
+            add("negative", encoding.negative.tables, branch="negative")
         if options.reads:
             if call.layout.keys is not None:
                 raise ArgumentError(
@@ -248,9 +246,7 @@ class Recorder:
             add(("places", number), reference=number)
         masks = self._spec.masks or [{}] * call.images
         of_images = [[words.get(one, one) for one in places] for words in masks]
-        h, w = call.latent
-        side = call.family.cell_side
-        queries = PlaceQueries(of_images, (w * side, h * side))
+        queries = PlaceQueries(of_images, call.size)
         self._measures.append((layers, partial(self._read_by_places, queries)))
 
     def _add_concepts(self, layers: Mapping[str, Any]) -> None:
@@ -261,7 +257,7 @@ class Recorder:
         concepts = self._spec.options.concepts
         tables = [TokenTable.of_texts(concepts)] * call.images
         share_of = self._spec.options.share_of if family.is_joint else None
-        self._add("concepts", tables, share_of=share_of, is_propagated=True)
+        self._add("concepts", tables, share_of=share_of)
         if not isinstance(family, JointFamily):
             keys = ConceptKeys(layers, encoding, family.project_text)
             self._concept_keys = keys
@@ -346,7 +342,6 @@ class Recorder:
             return
         edited = event.edited
         if edited:  # they hold whole rows of probabilities
-            self._measure(event)
             event = replace(event, edited={})
         for record in self.records.values():
             first = self.rows.get(record.branch)
@@ -363,8 +358,7 @@ class Recorder:
                     p = record.edited(edited[number], image)
                 row = LayerRow(part.site, self._passes_held, part, number, p)
                 held.append(row)
-        if not edited:
-            self._measure(event)
+        self._measure(event)
         self._propagate(event)
         self._count(event.query, event.nbytes)
 
@@ -481,7 +475,7 @@ class Recorder:
     def _budget(self, event: AttentionEvent, first: int) -> None:
         """Add the mean shares of all keys, and the mean entropy."""
         for image in range(self.call.images):
-            shares = event.row(first + image, values=False).key_shares()
+            shares = event.row(first + image).key_shares()
             self._put("budget", image, event, shares[:, None])
 
     def _attend_to_concepts(
@@ -653,7 +647,10 @@ class Recorder:
         sums = record.means
         steps = tuple(record.passes.timesteps) if "step" in sums.keep else (0,)
         heads = max(layer.heads for layer in record.layers.values())
-        layers = (Layer(AVERAGED, heads, sums.mean_grid),)
+        grid = sums.mean_grid
+        if record is self.records.get("text"):
+            grid = (1, len(record.tokens[image]))
+        layers = (Layer(AVERAGED, heads, grid),)
         names = [""]
         if "layer" in sums.keep:
             ran = {name for name, _ in record.ran}

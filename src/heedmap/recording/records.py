@@ -122,7 +122,7 @@ class Record:
     @torch.no_grad()
     def edited(self, edits: EditedRow, image: int) -> Tensor:
         """Return an image's probabilities (H, Q, K) in a layer with edits, H = 1 for their mean."""
-        _, p = edits.pair()
+        p = edits.after
         if self.of_text:
             p = shares_of_text(p[..., :-1])
         p = columns(p, self.tokens[image])
@@ -160,7 +160,7 @@ class Record:
         before = 0
         for row in rows:
             if row.is_propagated:
-                along = row.event.row(row.number, values=False)
+                along = row.event.row(row.number)
                 attention.append((before, along))
             else:
                 before += 1

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
@@ -13,10 +14,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends.base import GridShape
 from heedmap.mathematics.events import RowAttention, take
-from heedmap.mathematics.probabilities import (
-    constant,
-    propagate,
-)
+from heedmap.mathematics.probabilities import propagate
 from heedmap.mathematics.rules import steps_within
 from heedmap.recording.accumulation import RunningMean, max_together, regrid
 
@@ -123,36 +121,32 @@ class RefinedMaps:
                 self._recent[image][grid].merge(total, len(part) / passes)
             return
         plain = self._plain_of(image) or RunningMean()
-        parts = [regrid(part, grid, self.grid) for part, grid in maps]
-        if passes > 1:
-            parts = [part / passes for part in parts]
-        begun: tuple[float, ...] = ()
-        if plain.total is not None:
-            parts.insert(0, plain.total[None])
-            begun = (1.0,)
+        begun = [] if plain.total is None else [plain.total]
+        planes: list[Tensor] = []
+        for part, grid in maps:
+            part = regrid(part, grid, self.grid)
+            planes.extend(part / passes if passes > 1 else part)
+        pairs = sorted(zip(order, planes, strict=True), key=itemgetter(0))
+        parts = [*begun, *(plane for _, plane in pairs)]
         if not parts:
             return
+        # Of the maps up to each layer, in running order.
+        sums = torch.stack(parts).cumsum(dim=0)
         layers: list[RowAttention] = []
+        before: list[Tensor] = []
         weights: list[float] = []
-        # Which of the parts, layer by layer, are in each mean; at last in that of all.
-        chosen: list[tuple[float, ...]] = []
         for count, row in attention:
             if count or begun:
                 layers.append(row)
+                before.append(sums[len(begun) + count - 1])
                 weights.append(plain.weight + count / passes)
-                before = tuple(float(place < count) for place in order)
-                chosen.append((*begun, *before))
-        chosen.append((*begun, *[1.0] * len(order)))
-        every = torch.cat(parts) if len(parts) > 1 else parts[0]
-        choice = constant(tuple(chosen), torch.float32, every.device)
-        *sums, total = torch.tensordot(choice, every, dims=1)
         if layers:
-            scaled = torch.stack(list(torch._foreach_div(sums, weights)))
-            refined = self._propagated(layers, scaled)
+            means = torch.stack(list(torch._foreach_div(before, weights)))
+            refined = self._propagated(layers, means)
             refined = refined / passes if passes > 1 else refined
             self._refined[image].merge(refined, len(layers) / passes)
         weight = plain.weight + len(order) / passes
-        self._plain[image] = RunningMean(total.clone(), weight)
+        self._plain[image] = RunningMean(sums[-1].clone(), weight)
 
     def _propagated(self, layers: Sequence[RowAttention], means: Tensor) -> Tensor:
         """Return the sum (Q, K) of maps (L, Q, K) propagated along layers."""

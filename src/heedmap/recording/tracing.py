@@ -9,7 +9,7 @@ calls of its scheduler (`backends.schedules`). Each pass of the model goes `Trac
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import FrameType
 from typing import Any
@@ -41,7 +41,7 @@ from heedmap.errors import (
 )
 from heedmap.maps.budgets import Budget
 from heedmap.maps.heatmaps import HeatMaps
-from heedmap.maps.recordings import AVERAGED, Layer, Recording
+from heedmap.maps.recordings import Recording
 from heedmap.maps.text_attention import TextAttention
 from heedmap.mathematics.events import (
     CROSS_ATTENTION,
@@ -50,7 +50,6 @@ from heedmap.mathematics.events import (
 )
 from heedmap.mathematics.rules import Rule
 from heedmap.options import (
-    AXES,
     BranchName,
     GenerateOptions,
     Keep,
@@ -123,9 +122,9 @@ def trace(
             `(word:1.5)`, are not read here: pass `Reweight`.
 
     Returns:
-        A context manager. `maps`, `negative_maps`, `concept_maps`, `place_maps`, the `recordings`
-        of each and `steps` can be read during and after the `with` block; and of reference images,
-        such as Flux Kontext's, `reference_maps`.
+        A context manager. `maps`, `negative_maps`, `concept_maps`, `place_maps` and `steps` can be
+        read during and after the `with` block; and of reference images, such as Flux Kontext's,
+        `reference_maps`. The probabilities are in `maps[0].recording`.
 
     Raises:
         ArgumentError: if an axis, a branch, the choice of tokens or an edit is not known, or a
@@ -190,17 +189,7 @@ def observe(
     return Trace(pipe, spec, edits=checked_edits(edits), observers=[observer])
 
 
-def check_memory_limit(recorders: Iterable[Recorder], spec: RecordingSpec) -> None:
-    """Raise an ArgumentError if calls would keep too much."""
-    size = sum(recorder.nbytes for recorder in recorders)
-    limit = spec.options.limit
-    if size > limit:
-        raise ArgumentError(
-            f"keep={quoted(sorted(spec.keep))} would take {format_bytes(size)}, and the limit is "
-            f"{format_bytes(limit)}: keep fewer axes, or pass a higher limit"
-        )
-
-
+@dataclass(eq=False, repr=False)
 class Trace:
     """The recording that `trace` opens: a context manager, with one entry for each image.
 
@@ -212,7 +201,7 @@ class Trace:
     block. A call that an exception ends before its last step is dropped; one that is interrupted
     has the maps of the steps that ran.
 
-    Args:
+    Attributes:
         pipe: the pipeline.
         spec: the axes, tokens, branches and concepts to record.
         edits: those of each prompt, made into rules once it is read.
@@ -222,75 +211,61 @@ class Trace:
         probe: ends the run when it has its numbers.
         observers: get each event after the recorder.
         guide: changes the latents before the model's pass of each step.
-
-    Attributes:
         controller: the edits, and their effect; None without edits.
     """
 
-    def __init__(
-        self,
-        pipe: Any,
-        spec: RecordingSpec | None = None,
-        *,
-        edits: tuple[Edit, ...] = (),
-        steering: Steering | None = None,
-        steered: Sequence[str] | None = None,
-        after_step: AfterStep | None = None,
-        probe: Probe | None = None,
-        observers: Sequence[Observer] = (),
-        guide: LatentGuide | None = None,
-    ) -> None:
-        spec = spec or RecordingSpec()
-        self._pipe = pipe
-        self._family = registry.check_served(pipe)
+    pipe: Any
+    spec: RecordingSpec = field(default_factory=RecordingSpec)
+    edits: tuple[Edit, ...] = ()
+    steering: Steering | None = None
+    steered: Sequence[str] | None = None
+    after_step: AfterStep | None = None
+    probe: Probe | None = None
+    observers: Sequence[Observer] = ()
+    guide: LatentGuide | None = None
+
+    def __post_init__(self) -> None:
+        spec = self.spec
+        self._family = registry.check_served(self.pipe)
         if spec.options.concepts and self._family.concepts_refusal:
             raise ArgumentError(self._family.concepts_refusal)
-        self._check_places(spec)
-        self._spec = spec
-        self._edits = edits
-        self._steered = steered
-        self._after_step = after_step
+        self._check_places()
         self._predicted: Tensor | None = None
-        self._probe = probe
-        self._observers = observers
-        self._guide = guide
-        self._is_guiding = False
         self._observers_of_call: Sequence[Observer] = ()
-        if edits and steering is None:
-            steering = Steering({})
-        self._rules = {} if steering is None else steering.rules
+        if self.edits and self.steering is None:
+            self.steering = Steering({})
         self._pass = ModelPass()
         self.controller: AttentionController | None = None
-        if steering is not None:
-            self.controller = AttentionController(steering, self._pass)
+        if self.steering is not None:
+            self.controller = AttentionController(self.steering, self._pass)
         self._hooks = TraceHooks(self._family, self.controller, self._pass)
         several = len({*map(heads_of, self._hooks.layers.values())}) > 1
         if several and "head" in spec.keep and "layer" not in spec.keep:
-            keep = [axis for axis in AXES if axis in {"layer", *spec.keep}]
             raise ArgumentError(
-                "the layers have different numbers of heads: heads cannot be kept while layers "
-                f"are averaged; take keep={quoted(keep)}"
+                "the layers have different numbers of heads, so that heads cannot be kept while "
+                "layers are averaged: keep 'layer', too"
             )
         # Of the call that is encoded, and has not run the model yet.
         self._encodings: list[Encoding] = []
         self._frame: FrameType | None = None
-        self._timesteps = TimestepReader(pipe)
+        self._timesteps = TimestepReader(self.pipe)
         self._recorders: list[Recorder] = []  # of the calls that run or are over
         self._open = False
 
-    def _check_places(self, spec: RecordingSpec) -> None:
+    def _check_places(self) -> None:
         """Raise an ArgumentError if the attention of places or words cannot be recorded."""
         family = self._family
+        spec = self.spec
         places = spec.options.places
         if places and not (family.is_joint or family.image_layers()):
             raise ArgumentError(
-                f"{type(self._pipe).__name__} has no attention of the image to itself with "
+                f"{type(self.pipe).__name__} has no attention of the image to itself with "
                 "probabilities (that of Sana is linear), so that places have no maps: leave "
                 "places out"
             )
         if spec.options.reads and not family.is_joint:
             raise ArgumentError(
-                f"in the layers of {type(self._pipe).__name__} the image attends to the words, and "
+                f"in the layers of {type(self.pipe).__name__} the image attends to the words, and "
                 "the words to nothing: leave reads out, or take a model whose text and image share "
                 "one softmax (as 'joint')"
             )
@@ -309,25 +284,10 @@ class Trace:
         return self._recordings("conditional")
 
     @property
-    def negative_recordings(self) -> tuple[Recording, ...]:
-        """The recordings of the negative branch."""
-        return self._recordings("negative")
-
-    @property
-    def concept_recordings(self) -> tuple[Recording, ...]:
-        """The recordings of the concepts."""
-        return self._recordings("concepts")
-
-    @property
-    def place_recordings(self) -> tuple[Recording, ...]:
-        """The recordings of what places read of the image."""
-        return self._recordings("places")
-
-    @property
     def maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of each image."""
         maps = map(HeatMaps, self.recordings)
-        if not self._spec.options.reads:
+        if not self.spec.options.reads:
             return tuple(maps)
         pairs = zip(maps, self._recordings("reads"), strict=True)
         return tuple(replace(one, reading=reading) for one, reading in pairs)
@@ -335,59 +295,47 @@ class Trace:
     @property
     def text_attention(self) -> tuple[TextAttention, ...]:
         """The attention of the tokens of the prompt to each other, of each image."""
-        texts: list[TextAttention] = []
-        for recording in self._recordings("text"):
-            grid = (1, len(recording.positions))
-            layers = (Layer(AVERAGED, 1, grid),)
-            texts.append(TextAttention(replace(recording, layers=layers)))
-        return tuple(texts)
+        return tuple(map(TextAttention, self._recordings("text")))
 
     @property
     def negative_maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of the negative prompt's words, of each image."""
-        return tuple(map(HeatMaps, self.negative_recordings))
+        return tuple(map(HeatMaps, self._recordings("negative")))
 
     @property
     def concept_maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of the concepts, each one word, of each image."""
-        return tuple(map(HeatMaps, self.concept_recordings))
+        return tuple(map(HeatMaps, self._recordings("concepts")))
 
     @property
     def place_maps(self) -> tuple[HeatMaps, ...]:
         """The heat maps of what places read of the image, each one word, of each image."""
-        return tuple(map(HeatMaps, self.place_recordings))
+        return tuple(map(HeatMaps, self._recordings("places")))
 
     @property
-    def reference_recordings(self) -> tuple[tuple[Recording, ...], ...]:
-        """The recordings of the reference images of each image."""
+    def reference_maps(self) -> tuple[tuple[HeatMaps, ...], ...]:
+        """The heat maps of the reference images of each image: where the words read these."""
         return self._of_references(int)
 
     @property
-    def reference_place_recordings(self) -> tuple[tuple[Recording, ...], ...]:
-        """The recordings of what places read of the reference images of each image."""
+    def reference_place_maps(self) -> tuple[tuple[HeatMaps, ...], ...]:
+        """The heat maps of what places read of the reference images of each image."""
         return self._of_references(tuple)
 
-    def _of_references(self, kind: type) -> tuple[tuple[Recording, ...], ...]:
-        images: list[tuple[Recording, ...]] = []
+    def _of_references(self, kind: type) -> tuple[tuple[HeatMaps, ...], ...]:
+        images: list[tuple[HeatMaps, ...]] = []
         for recorder in self._done():
             names: list[Any] = [
                 name for name in recorder.records if isinstance(name, kind)
             ]
             for image in range(recorder.call.images):
                 parts = [recorder.recording(name, image) for name in names]
-                images.append(tuple(parts))
+                images.append(tuple(map(HeatMaps, parts)))
         return tuple(images)
 
     @property
-    def reference_maps(self) -> tuple[tuple[HeatMaps, ...], ...]:
-        """The heat maps of the reference images of each image: where the words read these."""
-        return tuple(tuple(map(HeatMaps, image)) for image in self.reference_recordings)
-
-    @property
     def budgets(self) -> tuple[Budget, ...]:
-        """The budget of attention of each image; none if `budget` was False."""
-        if not self._spec.options.budget:
-            return ()
+        """The budget of attention of each image."""
         return tuple(map(Budget, self._recordings("budget")))
 
     @property
@@ -439,7 +387,7 @@ class Trace:
         return self
 
     def _install(self) -> None:
-        spec = self._spec
+        spec = self.spec
         hooks = self._hooks
         undo = hooks.undo.callback
         hooks.install(self._observe, self._before_pass, self._after_pass)
@@ -447,8 +395,8 @@ class Trace:
             for name, block in self._family.blocks().items():
                 after = partial(self._after_block, name)
                 undo(block.register_forward_hook(after, with_kwargs=True).remove)
-        if self._probe is not None:
-            self._probe.attach(hooks.layers, undo)
+        if self.probe is not None:
+            self.probe.attach(hooks.layers, undo)
         prompts.watch(
             self._family,
             spec.prompts,
@@ -470,12 +418,12 @@ class Trace:
             self._open = False
             self._observers_of_call = ()
             self._hooks.remove()
-        if kind is None and self._edits:
+        if kind is None and self.edits:
             for recorder in self._recorders:
                 for name in recorder.records:
                     recorder.check(name)
                 call = recorder.call
-                warn_of_idle(self._edits, call.edited, call.sites)
+                warn_of_idle(self.edits, call.edited, call.sites)
 
     # --- the life of a call ---
 
@@ -489,7 +437,7 @@ class Trace:
         call = self._running()
         if call is None or call.is_drawn:
             return False
-        return base.active_calls(self._pipe) == [call.frame]
+        return base.active_calls(self.pipe) == [call.frame]
 
     def _is_in_own_loop(self) -> bool:
         """Return whether the last call is a denoising loop of the user's own, between its steps."""
@@ -500,8 +448,8 @@ class Trace:
 
     def _begin(self, encoding: Encoding) -> None:
         """Take the text of a call that the pipeline has encoded."""
-        running = base.active_calls(self._pipe)
-        kind = type(self._pipe).__name__
+        running = base.active_calls(self.pipe)
+        kind = type(self.pipe).__name__
         if len(running) > 1:
             raise TraceError(
                 f"{kind} was called from within its own call, whose maps would be lost: call it "
@@ -527,16 +475,16 @@ class Trace:
         branches = filter(None, (encoding.conditional, encoding.negative))
         tables = [table for branch in branches for table in branch.tables]
         warnings = [table.unread for table in tables]
-        if not self._spec.weights_read:
+        if not self.spec.weights_read:
             warnings += [unread_weights(table.prompt) for table in tables]
         for warning in filter(None, dict.fromkeys(warnings)):
             warn(warning)
 
     def _listen(self) -> None:
         """Listen to the scheduler of the call that begins."""
-        shows_steps = self._after_step is not None and "step" in self._spec.keep
+        shows_steps = self.after_step is not None and "step" in self.spec.keep
         before_step = self._before_scheduler if shows_steps else None
-        guide = None if self._guide is None else self._guide.step
+        guide = None if self.guide is None else self.guide.step
         self._hooks.begin_call(self._after_scheduler, before_step, guide)
 
     def _finish(self) -> None:
@@ -589,7 +537,7 @@ class Trace:
         if timestep is None and call is not None and not self._encodings:
             timestep = call.next_timestep(timesteps, error)
         if timestep is None:
-            timestep = one_timestep(self._pipe, timesteps.tolist())
+            timestep = one_timestep(self.pipe, timesteps.tolist())
         is_inside = bool(self._encodings) and self._is_in_own_loop()
         if is_inside and call is not None and call.is_next(states, timestep, error):
             self._encodings = []  # the text of the run, encoded once more
@@ -609,32 +557,33 @@ class Trace:
         self._pass.step = call.moment.step
         self._pass.steps = call.schedule.count
         self._pass.is_recorded = recorder.is_recording
-        if self._guide is None:
+        if self.guide is None:
             return None
-        changed = self._guide.inputs(model, inputs, self._guiding)
+        changed = self.guide.inputs(model, inputs, self._guiding)
         return None if changed is None else ((), changed)
 
     @contextmanager
     def _guiding(self, layout: Layout) -> Iterator[None]:
         """Let the guide alone observe passes within the block, whose rows have this layout."""
-        call = self._recorders[-1].call
-        before = call.layout
-        is_recorded = self._pass.is_recorded
+        recorder = self._recorders[-1]
+        call = recorder.call
+        before = call.layout, recorder.rows, self._observers_of_call
         call.layout = self._pass.layout = layout
+        recorder.rows = {}
+        self._observers_of_call = self._observers_of_call[-1:]
         self._pass.is_recorded = False
-        self._is_guiding = True
         try:
             yield
         finally:
-            call.layout = self._pass.layout = before
-            self._pass.is_recorded = is_recorded
-            self._is_guiding = False
+            call.layout, recorder.rows, self._observers_of_call = before
+            self._pass.layout = call.layout
+            self._pass.is_recorded = recorder.is_recording
 
     @torch.no_grad()
     def _after_pass(self, *_: Any) -> None:
         self._recorders[-1].end_pass()
-        if self._guide is not None:
-            self._guide.end_pass()
+        if self.guide is not None:
+            self.guide.end_pass()
 
     def _start(
         self,
@@ -661,19 +610,25 @@ class Trace:
         call = Call(
             self._family,
             encoding,
-            schedule_of(self._pipe, timestep, error),
+            schedule_of(self.pipe, timestep, error),
             self._family.latent(inputs),
             hooks.layers,
-            branches=self._spec.options.branches,
+            branches=self.spec.options.branches,
             frame=self._frame,
             references=self._family.references(inputs),
         )
         call.check_images(states, sample)
         call.begin_pass(states, timestep, error)
-        recorder = Recorder(call, self._spec, hooks.layers, hooks.self_layers)
+        recorder = Recorder(call, self.spec, hooks.layers, hooks.self_layers)
         of_call: list[Observer] = [recorder]
-        check_memory_limit([*self._recorders, recorder], self._spec)
-        if (self._edits or self._rules) and registry.control_reads_text(self._pipe):
+        size = sum(one.nbytes for one in [*self._recorders, recorder])
+        limit = self.spec.options.limit
+        if size > limit:
+            raise ArgumentError(
+                f"the maps would take {format_bytes(size)}, and the limit is "
+                f"{format_bytes(limit)}: keep fewer axes, or pass a higher limit"
+            )
+        if self.controller is not None and registry.control_reads_text(self.pipe):
             warn(
                 "the ControlNet reads the whole prompt by attention of its own, where edits and "
                 "weights do not act: give it less part in the image by a smaller "
@@ -681,30 +636,32 @@ class Trace:
             )
         self._make_rules(call, encoding)
         self._recorders.append(recorder)
-        if self._guide is not None:
-            self._guide.begin(call, encoding.conditional.tables)
-        if self._probe is not None:
-            of_call.append(partial(self._probe.record, recorder))
-        self._observers_of_call = [*of_call, *self._observers]
+        if self.probe is not None:
+            of_call.append(partial(self.probe.record, recorder))
+        of_call.extend(self.observers)
+        if self.guide is not None:
+            self.guide.call = call
+            of_call.append(self.guide.observe)
+        self._observers_of_call = of_call
         hooks.install_self_attention(
             recorder.propagating,
-            self._observe_image,
-            needs_all=bool(self._spec.options.places) and not self._family.is_joint,
+            recorder.observe_image,
+            needs_all=bool(self.spec.options.places) and not self._family.is_joint,
         )
         return call
 
     def _check_text(self, encoding: Encoding) -> None:
         """Raise an error if edits would act on other tokens than those that they are made for."""
-        if encoding.conditional.shifted and self._rules:
+        if encoding.conditional.shifted and self.steered is not None:
             raise ArgumentError(
-                f"{type(self._pipe).__name__} pads the prompts of a batch in front, which moves "
+                f"{type(self.pipe).__name__} pads the prompts of a batch in front, which moves "
                 "the tokens of the shorter ones, so that an edit would act on others: expected "
                 "prompts that are as long, up to a multiple of 16 tokens"
             )
         texts = [table.prompt for table in encoding.conditional.tables]
-        if self._steered not in (None, texts):
+        if self.steered not in (None, texts):
             raise ArgumentError(
-                f"the weights and edits are for {quoted(self._steered)}, and the model reads "
+                f"the weights and edits are for {quoted(self.steered)}, and the model reads "
                 f"{quoted(texts)}: leave out what changes the prompt (such as prompt_2, "
                 "caption_upsample_temperature, enable_prompt_rewrite and use_pe), or pass edits to "
                 "hm.generate, which find words in what is read"
@@ -712,20 +669,17 @@ class Trace:
 
     def _make_rules(self, call: Call, encoding: Encoding) -> None:
         """Make the rules of each prompt: those of the edits, and those of the steering."""
-        if self.controller is None:
+        steering = self.steering
+        if steering is None or self.controller is None:
             return
-        steering = self.controller.steering
         sites = call.select(steering.selection)
-        h, w = call.latent
-        side = self._family.cell_side
         rules: dict[int, list[Rule]] = {}
         edited: list[list[list[Rule]]] = []
         for image, table in enumerate(encoding.conditional.tables):
-            of_image: Any = self._rules.get(image, ())
+            of_image: Any = steering.rules.get(image, ())
             if image in steering.sources:
                 of_image = within(of_image, sites)
-            size = (w * side, h * side)
-            of_edits, by_edit = rules_of(self._edits, table, size, call.select)
+            of_edits, by_edit = rules_of(self.edits, table, call.size, call.select)
             edited.append(by_edit)
             rules[image] = [*of_image, *of_edits]
         call.edited = edited
@@ -734,18 +688,8 @@ class Trace:
     def _observe(self, event: AttentionEvent) -> None:
         """Give the observers the event of a layer that attends to the text."""
         self._recorders[-1].call.check_shape(event)
-        if self._guide is not None:
-            self._guide.observe(event)
-            if self._is_guiding:
-                return
         for observer in self._observers_of_call:
             observer(event)
-
-    def _observe_image(self, event: AttentionEvent) -> None:
-        """Give the recorder the event of a self-attention layer that has just run."""
-        if self._is_guiding:
-            return
-        self._recorders[-1].observe_image(event)
 
     def _after_block(
         self,
@@ -756,8 +700,6 @@ class Trace:
         output: Any,
     ) -> None:
         """Record the concepts in a joint block that has just run, whose layer has this name."""
-        if self._is_guiding:
-            return
         arguments = inspect.signature(block.forward).bind(*args, **kwargs).arguments
         processor = self._hooks.installed[name]
         self._recorders[-1].record_concepts(block, arguments, processor)
@@ -776,16 +718,16 @@ class Trace:
                 f"the scheduler was called more often than the {call.done} times that this run "
                 "has: expected one call for each of the model's passes"
             )
-        if self._probe is not None:
-            self._probe.leave()
+        if self.probe is not None:
+            self.probe.leave()
         recorder = self._recorders[-1]
-        if self._after_step is not None:
+        if self.after_step is not None:
             state = StepState(
                 call.moment,
                 self._family.unpack(latents, call.latent),
                 self._predicted,
                 cache(recorder.current_maps),
             )
-            latents = self._family.pack(self._after_step(state))
+            latents = self._family.pack(self.after_step(state))
         call.done += 1
         return latents
