@@ -10,8 +10,16 @@ from msgspec import structs
 from oracle import denoiser
 
 import heedmap as hm
-from heedmap.errors import ArgumentError, ModelError, SelectionError, UnknownWordError
+from heedmap.errors import (
+    ArgumentError,
+    HeedmapWarning,
+    ModelError,
+    SelectionError,
+    UnknownWordError,
+)
 
+# A guide without effect measures the losses of a plain run.
+pytestmark = pytest.mark.filterwarnings("ignore:the guide .* changed nothing")
 PROMPT = "a red house"
 SURE = {"target": 0.0, "step_size": 0.2, "iterations": 2, "end": 1.0}
 
@@ -109,7 +117,8 @@ def test_a_guide_that_is_content_changes_nothing(model):
     keep = {"keep": "all", "concepts": ["tree"], "budget": True}
     plain = generate(model, [], **keep)
     before = state_of(model)
-    run = generate(model, [hm.Excite("house", target=1.0, end=1.0)], **keep)
+    with pytest.warns(HeedmapWarning, match="guide"):
+        run = generate(model, [hm.Excite("house", target=1.0, end=1.0)], **keep)
     assert_restored(model, before)
     assert same_pixels(plain.image, run.image)
     report = run.guide_report
@@ -315,3 +324,53 @@ def test_a_layer_without_a_gradient_is_refused():
 def test_options_out_of_range_are_refused(options):
     with pytest.raises(ArgumentError):
         hm.Excite("house", **options)
+    with pytest.raises(ArgumentError):
+        hm.Separate("house", "house")
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda maps, step: maps["house"].sum() * float("nan"),
+        lambda maps, step: (maps["house"] * 0).sum().sqrt() + 1,  # its gradient is infinite
+        lambda maps, step: maps["house"].detach().max(),
+    ],
+)
+def test_a_loss_without_a_finite_gradient_is_refused_at_the_first_step(loss):
+    pipe = hm.load()
+    passes = []
+    handle = pipe.unet.register_forward_pre_hook(lambda *_: passes.append(1))
+    with pytest.raises(ArgumentError):
+        generate(pipe, [hm.Excite("red", **SURE), loss])
+    handle.remove()
+    assert len(passes) <= 1
+
+
+def test_the_step_size_is_that_of_the_guides_that_act():
+    """A guide that is content, or without iterations, moves nothing for another one."""
+    pipe = hm.load()
+    small = hm.Excite("house", target=0.0, step_size=0.01, iterations=1)
+    idle = [
+        hm.Inside("red", (0, 0, 64, 128), step_size=0.5, iterations=0),
+        hm.Inside("red", (0, 0, 64, 128), step_size=0.5, target=1.0),
+    ]
+    plain, *_ = first_inputs(pipe, lambda: generate(pipe, []))
+    for one in idle:
+        moved, *_ = first_inputs(pipe, lambda one=one: generate(pipe, [one, small]))
+        assert (moved - plain).square().mean().sqrt() == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", [None, "joint"])
+def test_the_maps_of_tokens_are_exact_under_autocast(name):
+    pipe = hm.load(name)
+    errors = []
+
+    def compare(event):
+        with torch.autocast("cpu", torch.bfloat16):
+            maps = event.token_maps(0, [1, 2])
+        exact = event.row(0).probabilities([1, 2]).mean(dim=0).mT.reshape(maps.shape)
+        errors.append(((maps - exact) / exact).abs().max())
+
+    with hm.observe(pipe, compare):
+        pipe(PROMPT, num_inference_steps=1)
+    assert max(errors) < 1e-4

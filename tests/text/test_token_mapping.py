@@ -1,4 +1,5 @@
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ def in_order(source, target) -> WordAlignment:
 
 
 def rows(source, target, alignment=None) -> dict[int, dict[int, float]]:
-    entries = token_shares(source, target, alignment or pair_words(source, target))
+    entries = token_shares(source, target, alignment or in_order(source, target))
     assert entries == sorted(entries)
     found = defaultdict(dict)
     for w, n, share in entries:
@@ -144,7 +145,8 @@ def test_a_prompt_to_itself_is_the_identity(prompt, limit, name):
 def refinement(source, target) -> list[int | None]:
     """For each position of the target that of the source whose attention it takes, or None."""
     found = dict.fromkeys(range(len(target.tokens)))
-    for w, n, share in token_shares(source, target, pair_words(source, target, "refine")):
+    alignment = replace(pair_words(source, target), kind="refine")
+    for w, n, share in token_shares(source, target, alignment):
         assert share == 1 and found[n] is None
         found[n] = w
     return list(found.values())

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from heedmap.backends.modular import is_modular, text_block
 from heedmap.errors import ArgumentError, TraceError
+from heedmap.io.reading import MAX_SIDE
 from heedmap.mathematics.events import Layout, RowLayout
 from heedmap.options import DEFAULT_WINDOWS, EditPurpose
 from heedmap.text.axis import arrange, concatenate, padded
@@ -425,6 +426,11 @@ class Family(ABC):
     def lists_references(self) -> bool:
         """True if a list of images is of reference images, which all rows of a batch have."""
         return self.reads_images or self.has_quirk("single_prompt")
+
+    @property
+    def longest_side(self) -> int:
+        """The longest side of an image, in pixels."""
+        return MAX_SIDE
 
     @property
     def unit(self) -> int:

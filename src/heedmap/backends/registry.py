@@ -36,7 +36,7 @@ from heedmap.backends.base import Family, modules_of, parameters
 from heedmap.backends.modular import is_modular
 from heedmap.checks import as_ordered_list, check_int
 from heedmap.errors import ArgumentError, ModelError, quoted
-from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS, MAX_SIDE
+from heedmap.io.reading import MAX_ASPECT, MAX_PIXELS
 from heedmap.options import RESERVED_ARGUMENTS, GenerateOptions
 
 FAMILIES: tuple[type[Family], ...] = (
@@ -241,7 +241,7 @@ def check_size(pipe: Any, size: object) -> tuple[int, int]:
     multiple = family.unit
     sides = as_ordered_list(size) or ()
     numbers = [
-        check_int("a side of the size", side, least=multiple, most=MAX_SIDE)
+        check_int("a side of the size", side, least=multiple, most=family.longest_side)
         for side in sides
     ]
     if len(numbers) != 2 or any(side % multiple for side in numbers):

@@ -22,6 +22,11 @@ class StableDiffusion3(JointFamily):
     text_first = False
     sequences = (("tokenizer", "tokenizer_2"), ("tokenizer_3",))
 
+    @property
+    def longest_side(self) -> int:
+        """The longest side of an image, in pixels: patches beyond it have no embedding."""
+        return self.model.config.pos_embed_max_size * self.unit
+
     def reads_text(self, name: str, layer: Any) -> bool:
         """Return whether a layer has linear maps for the text; others are of the image alone."""
         return layer.added_kv_proj_dim is not None

@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from heedmap.checks import check_float, check_fraction, check_int, check_text
-from heedmap.errors import format_number, quoted
+from heedmap.errors import ArgumentError, format_number, quoted
 from heedmap.io.word_edits import Region, SavedRule, parse_region
 from heedmap.options import Part, check_part, check_window
 
@@ -35,6 +35,10 @@ class Guide(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for word in self.words:
             check_text("the word of a guide", word, "cat")
+        if len({*self.words}) < len(self.words):
+            raise ArgumentError(
+                f"a guide names {quoted(self.words[0])} twice: expected two different words"
+            )
         if self.step_size is not None:
             check_float("step_size", self.step_size, least=0, most=100)
         check_int("iterations", self.iterations, least=0, most=100)

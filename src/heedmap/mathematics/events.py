@@ -268,10 +268,11 @@ class AttentionEvent:
         """Return the event with its log-sum, which is computed if the kernel did not give it."""
         if self.log_sum is not None:
             return self
-        rows = [
-            self._row(number, RowLayout(), joint=True).log_sums()
-            for number in range(len(self.query))
-        ]
+        with torch.autocast(self.query.device.type, enabled=False):
+            rows = [
+                self._row(number, RowLayout(), joint=True).log_sums()
+                for number in range(len(self.query))
+            ]
         return replace(self, log_sum=torch.stack(rows))
 
     def token_maps(

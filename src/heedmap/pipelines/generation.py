@@ -311,6 +311,13 @@ def generate_batch(
     black = [prompt for prompt, flag in zip(prompts, flags, strict=True) if flag]
     for text in _warnings_after(family, options, trace.guided, black):
         warn(text)
+    if engine is not None:
+        for note, acted in zip(saved_edits(guide), engine.acted, strict=True):
+            if not acted:
+                warn(
+                    f"the guide {note} changed nothing: its loss was at most its target in all "
+                    "steps from its start to its end, or there were none"
+                )
     if sources.get("steps") in STEP_LISTS:
         # The last sigma of a list may be the end of the last step. An interrupt changes nothing.
         shared["steps"] = trace.steps

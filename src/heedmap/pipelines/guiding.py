@@ -82,6 +82,11 @@ def check_guidable(pipe: Any) -> None:
             f"{type(pipe).__name__} is modular, or runs its model on other latents than those of "
             "its scheduler: leave guide out"
         )
+    if hasattr(pipe, "set_pag_applied_layers"):
+        raise ArgumentError(
+            f"{type(pipe).__name__} perturbs the attention of rows that a guide does not run: take "
+            "the pipeline without PAG, or leave guide out"
+        )
     if torch.is_inference_mode_enabled():
         raise ArgumentError(
             "torch.inference_mode() is on, in which there are no gradients, and a guide needs "

@@ -92,6 +92,11 @@ def loss_of(
             raise ArgumentError(
                 f"the loss of a guide is {quoted(loss)}: expected a tensor with one number"
             )
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise ArgumentError(
+                "the loss of a guide does not depend on the maps in a way that has a gradient: "
+                "compute it without detach, item and comparisons"
+            )
         return loss.reshape(())
     maps = maps.select(guide.layers)
     first = maps[guide.words[0]]
@@ -117,6 +122,7 @@ class LatentGuide:
     Attributes:
         call: the call, which its trace sets.
         passes: the number of further passes of the model.
+        acted: (G,) of each guide, whether it has changed the latents.
     """
 
     call: Call
@@ -132,6 +138,7 @@ class LatentGuide:
         self._guides = guides
         self._options = [one if isinstance(one, Guide) else default for one in guides]
         self.passes = 0
+        self.acted = torch.zeros(len(guides), dtype=torch.bool)
         self._events: dict[str, AttentionEvent] = {}
         # Of the latents, in this call of the scheduler.
         self._shift: Tensor | None = None
@@ -187,19 +194,21 @@ class LatentGuide:
             acts = step in steps_within(one.start, one.end, self.call.schedule.count)
             table.append((acts * one.iterations, one.target, one.step_size))
         counts, targets, sizes = start.new_tensor(table).T[..., None]  # (G, 1)
-        size = (sizes * (counts > 0)).max().clamp_min(1e-12)
         latents = start
         for iteration in range(int(counts.max())):
             latents, losses = self._run(model, inputs, latents)
-            is_open = (losses > targets) & (iteration < counts)
+            is_open = (losses > targets) & (iteration < counts) & (sizes > 0)
             if not bool(is_open.any()):
                 break
-            loss = (losses * is_open * sizes / size).sum()
+            self.acted |= is_open.any(dim=1).cpu()
+            open_sizes = is_open * sizes
+            loss = (losses * open_sizes / sizes.max()).sum()
             gradient = self._gradient(loss, latents)
             # An edit takes attention of its source, whose latents stay.
             gradient[: self._first] = 0
             axes = tuple(range(1, gradient.ndim))
             length = gradient.square().mean(dim=axes, keepdim=True).sqrt()
+            size = open_sizes.amax(dim=0).reshape(-1, *[1] * len(axes))  # by image
             latents = latents - size * gradient / length.clamp_min(1e-12)
         return None if latents is start else (latents - start).detach()
 
@@ -216,8 +225,17 @@ class LatentGuide:
         model.forward(**{**inputs, name: _like(latents, inputs[name])})
         self.passes += 1
         losses = self._losses(first_row=0)
+        self._check_finite(losses)
         self._before.setdefault(self.call.moment.step, losses.detach())
         return latents, losses
+
+    def _check_finite(self, numbers: Tensor) -> None:
+        """Raise an ArgumentError if losses, or their gradient, hold NaN or Inf."""
+        if not bool(numbers.isfinite().all()):
+            raise ArgumentError(
+                f"the loss of a guide, or its gradient, is NaN or Inf at step "
+                f"{self.call.moment.step}: keep the loss finite, or leave guide out"
+            )
 
     def _gradient(
         self,
@@ -230,7 +248,9 @@ class LatentGuide:
                 f"the {type(self.call.family.model).__name__} gives no gradient of the loss by the "
                 "latents, which a guide needs: load it without quantisation, or leave guide out"
             )
-        return torch.autograd.grad(loss * _FACTOR, latents)[0] / _FACTOR
+        gradient = torch.autograd.grad(loss * _FACTOR, latents)[0] / _FACTOR
+        self._check_finite(gradient)
+        return gradient
 
     def observe(self, event: AttentionEvent) -> None:
         """Keep the queries and keys of a layer until the pass is over."""
