@@ -28,13 +28,15 @@ function progress({ kind, done, total }) {
 }
 
 async function generate() {
-  if (busy) return;
+  const prompt = find("prompt").value.trim();
+  if (busy || !prompt) return;
   busy = true;
+  find("button").disabled = true;
   form.setAttribute("aria-busy", "true");
   say("Starting …");
   try {
     model ??= Model.load();
-    const made = await (await model).generate(find("prompt").value, Number(find("seed").value), progress);
+    const made = await (await model).generate(prompt, Number(find("seed").value), progress);
     await show(made);
   } catch (error) {
     model = undefined;
@@ -42,6 +44,7 @@ async function generate() {
   }
   bar.hidden = true;
   busy = false;
+  find("button").disabled = false;
   form.removeAttribute("aria-busy");
 }
 

@@ -35,6 +35,8 @@ _VERDICTS = {  # by the least AUC of the heat
     0.35: "the heat of {} does not show where",
     0.0: "it changes most where the heat of {} is low",
 }
+_LEAST_CHANGE = 0.02
+"""The mean change below which an image is almost the same: 1 % where a word drew nothing."""
 
 
 class Agreement(Note, frozen=True):
@@ -151,6 +153,8 @@ class Ablation(Result):
         auc = change.heat.auc
         if auc is None:
             return f"Without {name}, the image stays the same."
+        if change.mean < _LEAST_CHANGE:
+            return f"Without {name}, the image stays almost the same ({change.mean:.1%})."
         amount = f"{change.mean:.0%} on average and up to {change.largest:.0%}"
         shows = next(text for least, text in _VERDICTS.items() if auc >= least)
         heat = shows.format(quoted(self.word))
