@@ -4,6 +4,7 @@ The tables of a call are checked against the ids that its text encoders were giv
 """
 
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -63,6 +64,8 @@ class EncoderRecord:
     tokenizer: Any
     first: Any
     ids: list[list[int]] = field(default_factory=list)
+    # Another pipeline may use the encoder in another thread.
+    _thread: int = field(default_factory=threading.get_ident)
 
     def record(
         self,
@@ -71,7 +74,8 @@ class EncoderRecord:
         kwargs: Any,
     ) -> None:
         """Record the ids that the encoder is about to read."""
-        self.ids += (args[0] if args else kwargs["input_ids"]).tolist()
+        if threading.get_ident() == self._thread:
+            self.ids += (args[0] if args else kwargs["input_ids"]).tolist()
 
 
 class EncodingCall:
