@@ -154,7 +154,9 @@ class Ablation(Result):
         if auc is None:
             return f"Without {name}, the image stays the same."
         if change.mean < _LEAST_CHANGE:
-            return f"Without {name}, the image stays almost the same ({change.mean:.1%})."
+            return (
+                f"Without {name}, the image stays almost the same ({change.mean:.1%})."
+            )
         amount = f"{change.mean:.0%} on average and up to {change.largest:.0%}"
         shows = next(text for least, text in _VERDICTS.items() if auc >= least)
         heat = shows.format(quoted(self.word))
