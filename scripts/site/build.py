@@ -107,7 +107,8 @@ def build(out: Path = OUT, *, quick: bool = False, with_demo: bool = True) -> Pa
         raise SystemExit(said)
     for path in (out / "html").rglob("*.html"):
         if path.parent != out / "html" / "results":
-            path.write_text(accessible(path.read_text(encoding="utf-8")), encoding="utf-8")
+            html = accessible(path.read_text(encoding="utf-8"))
+            path.write_text(with_optional(html), encoding="utf-8")
     if dead := checking.dead_links(out / "html"):
         raise SystemExit("links to nothing:\n" + "\n".join(dead))
     return out / "html"
@@ -120,6 +121,19 @@ def accessible(html: str) -> str:
     """
     html = html.replace("<th></th>", "<td></td>")
     return html.replace('<div class="formula">', '<div class="formula" tabindex="0">')
+
+
+def with_optional(html: str) -> str:
+    """Return a page of the reference on which options are not called required.
+
+    Arguments that a function takes as `**options` stand in no signature, and so have no type.
+    """
+
+    def row(match: re.Match[str]) -> str:
+        has_type = re.search(r"<td>\s*</td>", match[0]) is None
+        return match[0] if has_type else match[0].replace("required", "optional")
+
+    return re.sub(r'<tr class="doc-section-item">.*?</tr>', row, html, flags=re.DOTALL)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

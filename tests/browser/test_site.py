@@ -46,3 +46,14 @@ def test_a_result_opens_from_the_first_page(address: str, browser: Any):
     page.get_by_role("button", name="house", exact=True).first.hover()
     assert "house" in page.locator("#legend").inner_text()
     page.close()
+
+
+def test_the_options_of_a_function_are_not_called_required(address: str, browser: Any):
+    """The pipeline and the prompt of `generate` are; its steps stand in no signature."""
+    page = browser.new_page()
+    page.goto(f"{address}/reference/python/record.html")
+    rows = page.locator("tr.doc-section-item")
+    for name, word in (("prompt", "required"), ("steps", "optional")):
+        row = rows.filter(has=page.locator(f"td:first-child code:text-is('{name}')")).first
+        assert word in row.inner_text()
+    page.close()
