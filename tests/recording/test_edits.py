@@ -11,6 +11,7 @@ from heedmap import Confine, Reweight, Run
 from heedmap.backends.prompts import prompt_table
 from heedmap.errors import (
     ArgumentError,
+    HeedmapWarning,
     TruncatedWordError,
     UnknownWordError,
 )
@@ -122,9 +123,19 @@ def test_a_confined_word_takes_its_phrase_along(pipe, prompt, word, kept):
     assert alone.tokens == table.find(word)
 
 
+def test_regions_that_do_not_meet_hide_the_end_everywhere(pipe):
+    """That is a warning, unless one of them leaves the end alone."""
+    edits = [Confine(word, where, end=1) for word, where in (("house", LEFT), ("red", RIGHT))]
+    generate(pipe, edits=[edits[0], Confine("red", RIGHT, end=1, tail=False)])
+    with pytest.warns(HeedmapWarning, match="hidden everywhere"):
+        run = generate(pipe, edits=edits)
+    assert all(np.isfinite(heat.values).all() for heat in run.maps.values())
+
+
 UPPER = (0, 0, 128, 64)
 
 
+@pytest.mark.filterwarnings("ignore:.*hidden everywhere:heedmap.HeedmapWarning")
 @pytest.mark.parametrize(
     ("prompt", "edits", "places"),
     [

@@ -6,7 +6,7 @@ from msgspec.structs import force_setattr
 from heedmap.checks import check_float, check_fraction, check_int, check_text
 from heedmap.errors import ArgumentError, format_number, quoted
 from heedmap.io.word_edits import Region, SavedRule, parse_region
-from heedmap.options import Part, check_part, check_window
+from heedmap.options import Part, check_part, check_window, format_part
 
 
 class Guide(Struct, frozen=True, kw_only=True):
@@ -57,7 +57,8 @@ class Guide(Struct, frozen=True, kw_only=True):
         for option in Guide.__struct_fields__:
             value = getattr(self, option)
             if value is not None:
-                parts.append(f"{option.replace('_', ' ')} {value}")
+                text = format_part(value) if option == "layers" else value
+                parts.append(f"{option.replace('_', ' ')} {text}")
         return ", ".join(parts)
 
 

@@ -181,9 +181,8 @@ class Confine(SiteEdit, frozen=True, tag_field="kind", tag="confine"):
             up to two, back to the article, number, preposition, conjunction, "-ing" or sign before
             them (of English; in other languages name them), or to a word that another `Confine` of
             the run names.
-        tail: if True, the end and the padding are hidden outside, and everywhere if the regions of
-            several words do not meet. Where they carry much of the rest of the image, False may
-            draw it better, and place the word less surely.
+        tail: if True, the end and the padding are hidden outside. Where they carry much of the rest
+            of the image, False may draw it better, and place the word less surely.
         layers: the layers of the edit, named as in `HeatMaps.select` (no function). Default: all.
         heads: its heads, a number or a list. Default: all.
         steps: its steps: a number, a slice (saved as "0:10") or a list. Default: all.

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint  # pyright: ignore
 
 # A function of tensors, run again for its derivatives.
 _recomputed: Callable[..., Tensor]
-_recomputed = partial(checkpoint, use_reentrant=False)  # pyright: ignore
+_recomputed = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)  # pyright: ignore
 # Torch's own: `torch.nn.functional` may have a kernel of the user's in its place.
 scaled_dot_product_attention: Callable[..., Tensor]
 scaled_dot_product_attention = torch._C._nn.scaled_dot_product_attention  # pyright: ignore

@@ -315,8 +315,8 @@ def generate_batch(
         for note, acted in zip(saved_edits(guide), engine.acted, strict=True):
             if not acted:
                 warn(
-                    f"the guide {note} changed nothing: its loss was at most its target in all "
-                    "steps from its start to its end, or there were none"
+                    f"a guide changed nothing ({note}): its loss was at most its target at each "
+                    "step from its start to its end, or there was no step"
                 )
     if sources.get("steps") in STEP_LISTS:
         # The last sigma of a list may be the end of the last step. An interrupt changes nothing.

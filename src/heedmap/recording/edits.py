@@ -22,7 +22,7 @@ from msgspec import Struct
 from torch import Tensor
 
 from heedmap.checks import as_list
-from heedmap.errors import ArgumentError, quoted, warn
+from heedmap.errors import ArgumentError, join_words, quoted, warn
 from heedmap.io.schemas import MAX_EDITS
 from heedmap.io.word_edits import Confine, Reweight, SavedRule, WordEdit
 from heedmap.maps.masks import region_coverage
@@ -69,6 +69,7 @@ def confining_rules(
             edits_of[token] = (*edits_of.get(token, ()), number)
     rules: list[Rule] = []
     tail = table.positions("end", "pad")
+    shown: list[torch.Tensor] = []  # where each word's edits leave the tail visible
     for numbers in dict.fromkeys(edits_of.values()):
         tokens = tuple(
             sorted(token for token in edits_of if edits_of[token] == numbers)
@@ -80,8 +81,22 @@ def confining_rules(
             if tail and any(edit.tail for edit, *_ in group):
                 first, *others = (replace(one, strength=0.0) for _, one, _ in group)
                 of_tokens.append(replace(first, tokens=tail, others=tuple(others)))
+                parts = torch.stack([region.region for _, region, _ in group])
+                shown.append(parts.amax(dim=0))
             rules.extend(within(of_tokens, chosen))
+    if len(shown) > 1 and not torch.stack(shown).amin(dim=0).any():
+        _warn_of_hidden_tail([edit for edit, *_ in confined if edit.tail])
     return rules
+
+
+def _warn_of_hidden_tail(edits: Sequence[Confine]) -> None:
+    """Warn if the end of the text is hidden everywhere, where all edits act at the same time."""
+    if max(edit.start for edit in edits) < min(edit.end for edit in edits):
+        words = join_words([quoted(edit.word) for edit in edits], "and")
+        warn(
+            f"the regions of {words} do not meet, so that the end of the text and the padding are "
+            "hidden everywhere: pass tail=False to all but one of them"
+        )
 
 
 def _region(

@@ -94,8 +94,8 @@ def loss_of(
             )
         if torch.is_grad_enabled() and not loss.requires_grad:
             raise ArgumentError(
-                "the loss of a guide does not depend on the maps in a way that has a gradient: "
-                "compute it without detach, item and comparisons"
+                "the loss of a guide has no gradient: compute it from the maps without detach, "
+                "item and comparisons"
             )
         return loss.reshape(())
     maps = maps.select(guide.layers)
@@ -166,7 +166,7 @@ class LatentGuide:
         rows = self._rows()
         if rows is not None and call.moment.step not in self._before:
             chosen = _rows_of(inputs, name, rows, len(layout.rows))
-            self._latents = torch.stack([*chosen[name]])
+            self._latents = _stacked(chosen[name])
             own = replace(layout, rows=layout.rows[rows])
             with alone(own), _frozen(model), torch.enable_grad():
                 self._shift = self._find_shift(model, chosen)
@@ -174,7 +174,7 @@ class LatentGuide:
         if self._shift is None:
             return None
         images = [row.image for row in layout.rows]
-        latents = torch.stack([*inputs[name]]) + self._shift[images]
+        latents = _stacked(inputs[name]) + self._shift[images]
         return {**inputs, name: _like(latents, inputs[name])}
 
     def _rows(self) -> slice | None:
@@ -194,9 +194,9 @@ class LatentGuide:
             acts = step in steps_within(one.start, one.end, self.call.schedule.count)
             table.append((acts * one.iterations, one.target, one.step_size))
         counts, targets, sizes = start.new_tensor(table).T[..., None]  # (G, 1)
-        latents = start
+        moved = start
         for iteration in range(int(counts.max())):
-            latents, losses = self._run(model, inputs, latents)
+            latents, losses = self._run(model, inputs, moved)
             is_open = (losses > targets) & (iteration < counts) & (sizes > 0)
             if not bool(is_open.any()):
                 break
@@ -209,8 +209,8 @@ class LatentGuide:
             axes = tuple(range(1, gradient.ndim))
             length = gradient.square().mean(dim=axes, keepdim=True).sqrt()
             size = open_sizes.amax(dim=0).reshape(-1, *[1] * len(axes))  # by image
-            latents = latents - size * gradient / length.clamp_min(1e-12)
-        return None if latents is start else (latents - start).detach()
+            moved = moved - size * gradient / length.clamp_min(1e-12)
+        return None if moved is start else moved - start
 
     def _run(
         self,
@@ -355,6 +355,11 @@ def _rows_of(
         return is_listed and isinstance(value, list)
 
     return tree_map(select, {**inputs}, is_leaf=is_leaf)
+
+
+def _stacked(latents: Any) -> Tensor:
+    """Return the latents of a pass as one tensor (B, …), in the order of its memory."""
+    return latents if isinstance(latents, Tensor) else torch.stack(latents)
 
 
 def _like(latents: Tensor, others: Any) -> Any:
