@@ -295,6 +295,7 @@ def run_guide(options: argparse.Namespace, pipe: Any, folder: Path) -> None:
         show_progress,
         options.kind,
         attending.others(options.steps),
+        options.way,
         **how,
     )
     if options.page:
@@ -509,6 +510,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     verb.add_argument(
         "--kind", nargs="+", default=guided.KINDS, choices=guided.KINDS, help="of captions (all)"
     )
+    about = "way that is drawn, as the table names it (all); of others what --keep has"
+    verb.add_argument("--way", nargs="+", default=(), help=about)
     about = "is the judge of pictures right? trains it first, unless told to check"
     verb = verbs.add_parser("judge", help=about, description=about)
     judge_options(verb)

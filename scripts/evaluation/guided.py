@@ -311,6 +311,7 @@ def guided(pipe: Any, case: Case, name: str, draw: Draw, eye: judge.Judge, store
 def measure(
     pipe: Any, folder: Path, n: int, most: int, seed: int, progress: Progress,
     kinds: Sequence[str] = KINDS, others: Mapping[str, Mapping[str, Draw]] | None = None,
+    chosen: Sequence[str] = (),
     **how: Any,
 ) -> Figures:  # fmt: skip
     """The figures of each kind and way.
@@ -324,6 +325,7 @@ def measure(
         progress: called with what is drawn, how much of it is done, and how much it is in all.
         kinds: some of `KINDS`.
         others: further ways of each kind, by name.
+        chosen: the ways that are drawn (all); others have the figures of what the folder keeps.
         how: arguments of each call.
     """
     eye, store = judge.load(), Store(folder)
@@ -341,6 +343,9 @@ def measure(
         for name, draw in ways.items():
             rows: dict[bool, list[Figures]] = {False: [], True: []}
             for number, case in enumerate([*failed, *passed]):
+                is_left_out = bool(chosen) and name not in chosen
+                if is_left_out and key_of(case, name) not in store.rows:
+                    continue
                 row = guided(pipe, case, name, draw, eye, store)
                 rows[number >= len(failed)].append(row)
                 progress(f"{kind} {name}", number + 1, len(failed) + len(passed))

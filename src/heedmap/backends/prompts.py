@@ -210,8 +210,9 @@ def _check_ids(
     """Raise a TraceError unless an encoder read these texts, at the positions of their labels."""
     is_read = len(ids) == len(texts)
     for text, row in zip(texts, ids, strict=False):
-        table = family.table(record.tokenizer, text, arguments)
-        first = family.table(record.first, text, arguments)
+        table = first = family.table(record.first, text, arguments)
+        if record.tokenizer is not record.first:
+            table = family.table(record.tokenizer, text, arguments)
         is_read = is_read and table.words == first.words
         places = family.axis_places(len(row), arguments)
         axis = [row[place] for place in places if row[place] not in family.off_axis]

@@ -50,7 +50,10 @@ def skipping_tools(model: torch.nn.Module, layers: Collection[str]) -> tuple[str
     """
     tools: dict[str, None] = {}
     for path, module in model.named_modules():
-        registry = vars(module).get("_diffusers_hook")
+        attributes = vars(module)
+        if "forward" not in attributes and "_diffusers_hook" not in attributes:
+            continue
+        registry = attributes.get("_diffusers_hook")
         for hook in getattr(registry, "hooks", ()):
             if hook.startswith("faster_cache"):
                 raise ModelError(

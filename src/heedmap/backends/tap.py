@@ -24,7 +24,10 @@ from diffusers.models.attention_dispatch import AttentionBackendName
 from diffusers.models.attention_processor import Attention
 from torch import Tensor
 from torch.nn import functional
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import (
+    _get_current_function_mode_stack,
+    _len_torch_function_stack,
+)
 from torch.utils._device import DeviceContext
 
 from heedmap.backends.base import GridShape, Undo, heads_of, replace_method
@@ -138,8 +141,10 @@ class RecordingProcessor:
         if text is hidden_states:  # both are joined before, as in Lumina 2
             text = None
         # A mode may replace the attention (LayerSkip of diffusers does).
-        modes = _get_current_function_mode_stack()
-        is_overridden = any(type(mode) is not DeviceContext for mode in modes)
+        is_overridden = False
+        if _len_torch_function_stack():
+            modes = _get_current_function_mode_stack()
+            is_overridden = any(type(mode) is not DeviceContext for mode in modes)
         tap = None
         if not is_overridden:
             tap = _Tap(self, attn, hidden_states.shape, text)
@@ -382,7 +387,7 @@ def _attend(*args: Any, **kwargs: Any) -> Tensor:
     tap: _Tap | None = getattr(_present, "tap", None)
     if tap is not None:
         return tap.attend(*args, **kwargs)
-    if not _get_current_function_mode_stack():
+    if not _len_torch_function_stack():
         return _kernel(*args, **kwargs)
     # A mode may know the kernel by its name: `PerturbedAttentionGuidance` has such a mode.
     before = functional.scaled_dot_product_attention

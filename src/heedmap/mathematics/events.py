@@ -48,6 +48,14 @@ def nth(indices: Indices, numbers: Tensor) -> Tensor:
     return numbers + indices.start if indices.start else numbers
 
 
+def leading(indices: Indices, count: int) -> Indices:
+    """Return the first entries of some."""
+    if isinstance(indices, Tensor):
+        return indices[:count]
+    start = indices.start or 0
+    return slice(start, start + count)
+
+
 def _everything() -> Indices:
     return slice(None)
 
@@ -181,9 +189,9 @@ class AttentionEvent:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of queries, keys, values and outputs."""
-        parts = (self.query, self.key, self.value, self.output)
-        return sum(part.nbytes for part in parts if part is not None)
+        """The number of bytes of queries and keys, and of the outputs and values beside them."""
+        size = self.query.nbytes + self.key.nbytes
+        return size if self.value is None else 2 * size
 
     def row(
         self,
@@ -197,7 +205,7 @@ class AttentionEvent:
         layout = self.layout.row(number)
         if queries is not None:
             layout = replace(layout, positions=queries)
-        return self._row(number, layout, self.layout.joint)
+        return self.row_of(number, layout, self.layout.joint)
 
     def of_reference(self, number: int, grid: tuple[int, int]) -> "AttentionEvent":
         """Return the event with the positions of a reference image, of this grid, for the image's.
@@ -211,12 +219,13 @@ class AttentionEvent:
             edited={},
         )
 
-    def _row(
+    def row_of(
         self,
         number: int,
         layout: RowLayout,
         joint: bool,
     ) -> "RowAttention":
+        """Return the attention of one row of the batch with a layout of its own."""
         positions = layout.positions
         query = take(self.query[number], positions)
         mask = log_sum = None
@@ -262,7 +271,7 @@ class AttentionEvent:
             tokens=layout.tokens if keys is None else keys,
             positions=layout.positions if queries is None else queries,
         )
-        return self._row(row, some, joint=True).probabilities(heads=heads)
+        return self.row_of(row, some, joint=True).probabilities(heads=heads)
 
     def with_log_sum(self) -> "AttentionEvent":
         """Return the event with its log-sum, which is computed if the kernel did not give it."""
@@ -270,7 +279,7 @@ class AttentionEvent:
             return self
         with torch.autocast(self.query.device.type, enabled=False):
             rows = [
-                self._row(number, RowLayout(), joint=True).log_sums()
+                self.row_of(number, RowLayout(), joint=True).log_sums()
                 for number in range(len(self.query))
             ]
         return replace(self, log_sum=torch.stack(rows))
@@ -512,40 +521,49 @@ class EditedRow:
         return self.after[..., :-1] @ text + self.after[..., -1:] * others
 
 
-def merged(events: Sequence[AttentionEvent], number: int) -> RowAttention:
+def merged(
+    events: Sequence[AttentionEvent],
+    number: int,
+    stop: int | None = None,
+) -> RowAttention:
     """Return one row of the batch in layers of one shape and layout, as if of one layer.
 
-    Its heads (L·H) are those of all layers. It has no values. If there are masks, several layers
-    have the keys of the text alone.
+    Its heads (L·H) are those of all layers. Of the keys it has those of the text, up to the token
+    `stop` of joint attention; it has no values.
     """
     first = events[0]
     if len(events) == 1:
         return first.row(number)
     layout = first.layout.row(number)
+    joint = first.layout.joint
+    if joint and stop is not None:
+        layout = replace(layout, tokens=leading(layout.tokens, stop))
 
-    def join(parts: Sequence[Tensor]) -> Tensor:
-        return torch.stack(list(parts), dim=1)[number].flatten(0, 1)
+    def join(parts: Sequence[Tensor], indices: Indices) -> Tensor:
+        rows = [part[number] for part in parts]
+        if isinstance(indices, Tensor):  # one copy is less work than one of each layer
+            return take(torch.cat(rows), indices)
+        return torch.cat([take(row, indices) for row in rows])
 
-    log_sum = None
+    log_sum = visible = None
     if first.log_sum is not None:
-        parts = [event.log_sum for event in events if event.log_sum is not None]
-        log_sum = take(join(parts), layout.positions, -1)
-    row = RowAttention(
-        query=take(join([event.query for event in events]), layout.positions),
-        keys=join([event.key for event in events]),
+        sums = [event.log_sum for event in events if event.log_sum is not None]
+        joined = torch.stack(sums, dim=1)[number].flatten(0, 1)
+        log_sum = take(joined, layout.positions, -1)
+    if first.mask is not None:
+        masks: list[Tensor] = []
+        for event in events:
+            mask = event.row_of(number, layout, joint).text_mask
+            assert mask is not None
+            masks.append(mask)
+        if all(mask.stride(1) == 0 for mask in masks):
+            masks = [mask[:, :1] for mask in masks]
+        visible = torch.cat(masks)
+    return RowAttention(
+        query=join([event.query for event in events], layout.positions),
+        keys=join([event.key for event in events], layout.tokens),
         scale=first.scale,
-        layout=layout,
-        joint=first.layout.joint,
+        joint=joint,
+        visible=visible,
         log_sum=log_sum,
     )
-    if first.mask is None:
-        return row
-    masks: list[Tensor] = []
-    for event in events:
-        mask = event.row(number).text_mask
-        assert mask is not None
-        masks.append(mask)
-    if all(mask.stride(1) == 0 for mask in masks):
-        masks = [mask[:, :1] for mask in masks]
-    visible = torch.cat(masks)
-    return replace(row, keys=row.text_keys, layout=RowLayout(), visible=visible)

@@ -44,7 +44,7 @@ def probabilities(
     Returns:
         (..., Q, K), float32; every row sums to 1.
     """
-    scores = query.float() @ key.float().mT * scale
+    scores = (query.float() * scale) @ key.float().mT
     if mask is not None:
         scores = scores + mask.float()
     return scores.softmax(dim=-1)
@@ -69,7 +69,16 @@ def constant(
     device: torch.device,
 ) -> Tensor:
     """Return numbers as a tensor of a device, which is kept."""
-    return torch.tensor(values, dtype=dtype, device=device)
+    return device_tensor(values, dtype, device)
+
+
+def device_tensor(
+    values: Sequence[Any],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    """Return numbers as a tensor of a device, which the host does not wait for."""
+    return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
 
 
 def index_tensor(places: Sequence[int], device: torch.device) -> Tensor:

@@ -120,7 +120,7 @@ class LatentGuide:
         first: the number of the first image that is guided.
 
     Attributes:
-        call: the call, which its trace sets.
+        call: the call, once it has begun.
         passes: the number of further passes of the model.
         acted: (G,) of each guide, whether it has changed the latents.
     """
@@ -144,6 +144,16 @@ class LatentGuide:
         self._shift: Tensor | None = None
         self._before: dict[int, Tensor] = {}
         self._after: dict[int, Tensor] = {}
+
+    def begin(self, call: Call) -> None:
+        """Begin a call; raise an error if its model has no such layers, or its images no region."""
+        self.call = call
+        for guide in self._guides:
+            if isinstance(guide, Guide):
+                call.select((guide.layers, None, None))
+            if isinstance(guide, Inside):
+                where: Any = guide.where
+                region_coverage(where, *call.size, quoted(guide.word))
 
     # --- a pass of the pipeline ---
 

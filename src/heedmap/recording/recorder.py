@@ -47,7 +47,7 @@ MAX_HELD = 2**28
 """Bytes of the tensors of events that are held by reference."""
 MAX_ON_CPU = 2**22
 """Bytes of a layer that a CPU computes at once, while it is in its cache."""
-MAX_PASSES = 4
+MAX_PASSES = 8
 """Passes of the model whose events are held."""
 
 

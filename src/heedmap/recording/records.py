@@ -17,6 +17,7 @@ from heedmap.backends.base import GridShape
 from heedmap.maps.recordings import Layer
 from heedmap.mathematics.events import (
     EditedRow,
+    Layout,
     RowAttention,
     merged,
 )
@@ -105,6 +106,8 @@ class Record:
 
     def __post_init__(self) -> None:
         self.held: list[list[LayerRow]] = [[] for _ in self.tables]
+        # By layer, row of the batch, and layout.
+        self._shapes: dict[tuple[str, int, Layout], tuple[object, ...]] = {}
 
     def incomplete(self, skippable: bool = False) -> dict[str, list[int]]:
         """Return, by layer, the steps at which it did not run exactly once in each pass.
@@ -141,8 +144,9 @@ class Record:
         if image == 0:
             self.ran.update((row.site.layer, row.site.step) for row in text)
         tokens = self.tokens[image]
-        order: list[int] = []
-        maps: list[tuple[Tensor, GridShape]] = []
+        # The layers' maps and places, by grid.
+        maps: defaultdict[GridShape, list[Tensor]] = defaultdict(list)
+        order: defaultdict[GridShape, list[int]] = defaultdict(list)
         for numbers in self._groups(text, len(tokens)):
             group = [text[number] for number in numbers]
             p = self._probabilities(group, tokens)
@@ -150,10 +154,11 @@ class Record:
             for row in group:
                 sites[row.model_pass].append(row.site)
             self.means.add(image, [*sites.values()], p, passes)
-            order.extend(numbers)
             if self.refined is not None:
                 mean = p[:, 0] if p.shape[1] == 1 else p.mean(dim=1)
-                maps.append((mean, group[0].site.grid))
+                grid = group[0].site.grid
+                maps[grid].append(mean)
+                order[grid].extend(numbers)
         if self.refined is None:
             return
         attention: list[tuple[int, RowAttention]] = []
@@ -203,18 +208,21 @@ class Record:
             is_alone = has_mask
         if is_alone:
             return (event,)
-        return (
-            row.site.grid,
-            row.number,
-            event.layout,
-            event.query.shape,
-            event.key.shape,
-            event.scale,
-            event.query.dtype,
-            event.query.device,
-            has_sum,
-            has_mask,
-        )
+        # In a layout a layer has one shape at all steps.
+        key = (event.layer, row.number, event.layout)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = (
+                row.site.grid,
+                row.number,
+                event.layout,
+                event.query.shape,
+                event.key.shape,
+                event.scale,
+                event.query.dtype,
+                event.query.device,
+            )
+        return (has_sum, has_mask, shape)
 
     def _probabilities(
         self,
@@ -225,7 +233,9 @@ class Record:
         known = [row.p for row in rows if row.p is not None]
         if known:
             return torch.stack(known)
-        row = merged([row.event for row in rows], rows[0].number)
+        # The softmax over the text alone needs all of it.
+        stop = None if self.of_text else max(tokens, default=0) + 1
+        row = merged([row.event for row in rows], rows[0].number, stop)
         if self.of_text:
             row = row.text_alone()
         if len(rows) == 1 and "head" not in self.means.keep:

@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from heedmap.backends.base import GridShape
 from heedmap.mathematics.events import RowAttention, take
-from heedmap.mathematics.probabilities import propagate
+from heedmap.mathematics.probabilities import device_tensor, propagate
 from heedmap.mathematics.rules import steps_within
 from heedmap.recording.accumulation import RunningMean, max_together, regrid
 
@@ -99,8 +98,8 @@ class RefinedMaps:
     def add(
         self,
         image: int,
-        maps: Sequence[tuple[Tensor, GridShape]],
-        order: Sequence[int],
+        maps: Mapping[GridShape, Sequence[Tensor]],
+        order: Mapping[GridShape, Sequence[int]],
         attention: Sequence[tuple[int, RowAttention]],
         passes: int,
     ) -> None:
@@ -108,45 +107,53 @@ class RefinedMaps:
 
         Args:
             image: its number.
-            maps: maps (L, Q, K) in layers that attend to the text, with their grid.
-            order: the place of each of these layers among all, as they ran.
+            maps: by grid the maps (L, Q, K) in layers that attend to the text.
+            order: by grid the place of each of these layers among all, as they ran.
             attention: layers of the image's attention to itself, each behind the number of those
                 above that ran before it.
             passes: the number of the step's passes.
         """
         if not attention:
-            for part, grid in maps:
-                total = part.sum(dim=0)
-                total = total / passes if passes > 1 else total
-                self._recent[image][grid].merge(total, len(part) / passes)
+            for grid, parts in maps.items():
+                for part in parts:
+                    total = part.sum(dim=0)
+                    total = total / passes if passes > 1 else total
+                    self._recent[image][grid].merge(total, len(part) / passes)
             return
         plain = self._plain_of(image) or RunningMean()
-        begun = [] if plain.total is None else [plain.total]
-        planes: list[Tensor] = []
-        for part, grid in maps:
-            part = regrid(part, grid, self.grid)
-            planes.extend(part / passes if passes > 1 else part)
-        pairs = sorted(zip(order, planes, strict=True), key=itemgetter(0))
-        parts = [*begun, *(plane for _, plane in pairs)]
-        if not parts:
+        number_of_maps = sum(map(len, order.values()))
+        weight = plain.weight + number_of_maps / passes
+        if not weight:
             return
-        # Of the maps up to each layer, in running order.
-        sums = torch.stack(parts).cumsum(dim=0)
         layers: list[RowAttention] = []
-        before: list[Tensor] = []
-        weights: list[float] = []
+        # Of each sum the number of its maps, and what it is divided by.
+        divisors: list[tuple[int, float]] = []
         for count, row in attention:
-            if count or begun:
+            divisor = plain.weight + count / passes
+            if divisor:  # a map ran before the layer
                 layers.append(row)
-                before.append(sums[len(begun) + count - 1])
-                weights.append(plain.weight + count / passes)
+                divisors.append((count, divisor))
+        divisors.append((number_of_maps, 1.0))
+        sums: list[Tensor] = []
+        if plain.total is not None:
+            factors = [1 / divisor for _, divisor in divisors]
+            shares = device_tensor(factors, plain.total.dtype, plain.total.device)
+            sums.append(shares[:, None, None] * plain.total)
+        for grid, parts in maps.items():
+            planes = torch.cat([*parts])
+            factors = [
+                [(place < count) / passes / divisor for place in order[grid]]
+                for count, divisor in divisors
+            ]
+            shares = device_tensor(factors, planes.dtype, planes.device)
+            total = torch.tensordot(shares, planes, dims=1)
+            sums.append(regrid(total, grid, self.grid))
+        means = torch.stack(sums).sum(dim=0)
         if layers:
-            means = torch.stack(list(torch._foreach_div(before, weights)))
-            refined = self._propagated(layers, means)
+            refined = self._propagated(layers, means[:-1])
             refined = refined / passes if passes > 1 else refined
             self._refined[image].merge(refined, len(layers) / passes)
-        weight = plain.weight + len(order) / passes
-        self._plain[image] = RunningMean(sums[-1].clone(), weight)
+        self._plain[image] = RunningMean(means[-1].clone(), weight)
 
     def _propagated(self, layers: Sequence[RowAttention], means: Tensor) -> Tensor:
         """Return the sum (Q, K) of maps (L, Q, K) propagated along layers."""

@@ -640,7 +640,7 @@ class Trace:
             of_call.append(partial(self.probe.record, recorder))
         of_call.extend(self.observers)
         if self.guide is not None:
-            self.guide.call = call
+            self.guide.begin(call)
             of_call.append(self.guide.observe)
         self._observers_of_call = of_call
         hooks.install_self_attention(
