@@ -135,12 +135,16 @@ class Family(ABC):
     # --- the denoiser ---
 
     @cached_property
+    def modules(self) -> dict[str, Any]:
+        """All modules of the denoiser, by dotted path."""
+        return dict(self.model.named_modules())
+
+    @cached_property
     def layers(self) -> dict[str, Any]:
         """The layers of the image's attention to the text or to itself, in running order."""
         layers: dict[str, Any] = {}
-        modules = list(self.model.named_modules())
         for blocks in self.block_lists:
-            for name, module in modules:
+            for name, module in self.modules.items():
                 is_attention = isinstance(module, self.layer_classes)
                 if is_attention and name.startswith(f"{blocks}."):
                     layers[name] = module

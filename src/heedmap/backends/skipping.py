@@ -1,6 +1,6 @@
 """Tools that skip layers at some steps, or replace their computation."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,8 +10,8 @@ from heedmap.backends.base import Undo
 from heedmap.errors import ModelError, TraceError, warn
 
 
-def run_uncompiled(model: Any, undo: Undo) -> None:
-    """Run a compiled model without its compiled code, in whole or in part, until undone.
+def run_uncompiled(modules: Iterable[Any], undo: Undo) -> None:
+    """Run compiled modules of a model without their compiled code, until undone.
 
     A recording processor would break the compiled graph, and the breaks would stay in torch's
     cache. A warning says that it is slower.
@@ -20,7 +20,7 @@ def run_uncompiled(model: Any, undo: Undo) -> None:
         "_orig_mod" in module._modules
         or module._compiled_call_impl is not None
         or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
-        for module in model.modules()
+        for module in modules
     )
     if not is_compiled:
         return
@@ -42,14 +42,20 @@ _NOT_SKIPPING = (
 )
 
 
-def skipping_tools(model: torch.nn.Module, layers: Collection[str]) -> tuple[str, ...]:
+def skipping_tools(
+    modules: Mapping[str, Any], layers: Collection[str]
+) -> tuple[str, ...]:
     """Return the names of the tools that may skip some layers of a model at some steps.
+
+    Args:
+        modules: all modules of the model, by dotted path.
+        layers: the dotted paths of the layers.
 
     Raises:
         ModelError: if FasterCache is among them, which computes attention for a part of a batch.
     """
     tools: dict[str, None] = {}
-    for path, module in model.named_modules():
+    for path, module in modules.items():
         attributes = vars(module)
         if "forward" not in attributes and "_diffusers_hook" not in attributes:
             continue

@@ -138,6 +138,8 @@ def _reference_layout(layout: Layout, number: int) -> Layout:
     return replace(layout, rows=tuple(rows))
 
 
+_SMALL = 2**15
+"""The largest tensor of a layer that is copied whole, which is less work than to take a part."""
 _NO_SITE = Site("", step=0, steps=1, grid=(1, 1))
 CROSS_ATTENTION = Layout()
 """All queries are the image's and all keys the text's."""
@@ -539,17 +541,16 @@ def merged(
     if joint and stop is not None:
         layout = replace(layout, tokens=leading(layout.tokens, stop))
 
-    def join(parts: Sequence[Tensor], indices: Indices) -> Tensor:
-        rows = [part[number] for part in parts]
-        if isinstance(indices, Tensor):  # one copy is less work than one of each layer
-            return take(torch.cat(rows), indices)
-        return torch.cat([take(row, indices) for row in rows])
+    def join(parts: Sequence[Tensor], indices: Indices, dim: int = -2) -> Tensor:
+        if isinstance(indices, Tensor) or parts[0].numel() <= _SMALL:
+            whole = torch.stack([*parts], dim=1)[number].flatten(0, 1)
+            return take(whole, indices, dim)
+        return torch.cat([take(part[number], indices, dim) for part in parts])
 
     log_sum = visible = None
     if first.log_sum is not None:
         sums = [event.log_sum for event in events if event.log_sum is not None]
-        joined = torch.stack(sums, dim=1)[number].flatten(0, 1)
-        log_sum = take(joined, layout.positions, -1)
+        log_sum = join(sums, layout.positions, -1)
     if first.mask is not None:
         masks: list[Tensor] = []
         for event in events:

@@ -79,7 +79,7 @@ def describe(pipe: Any) -> dict[str, Any]:
             if getattr(pipe, name, None) is not None
         },
         "loras": tuple(base.loras(pipe)),
-        "skipping": skipping_tools(family.model, family.text_layers()),
+        "skipping": skipping_tools(family.modules, family.text_layers()),
         "device": device.type,
         "hardware": hardware,
         "dtype": str(pipe.dtype).removeprefix("torch."),

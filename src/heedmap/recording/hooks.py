@@ -69,7 +69,7 @@ class TraceHooks:
             editor=self.editor,
             joint=family.is_joint,
         )
-        skipping.run_uncompiled(model, undo)
+        skipping.run_uncompiled([model, *family.modules.values()], undo)
         undo(model.register_forward_pre_hook(before_pass, with_kwargs=True).remove)
         undo(model.register_forward_hook(after_pass).remove)
         for owner, name, method in family.guards():

@@ -118,7 +118,7 @@ class Recorder:
     ) -> None:
         self.call = call
         self._spec = spec
-        self.skipping = skipping_tools(call.family.model, layers)
+        self.skipping = skipping_tools(call.family.modules, layers)
         self.propagating = _propagating(call, self_layers)
         self.records: dict[RecordName, Record] = {}
         self._passes: dict[BranchName, BranchPasses] = {}
