@@ -44,7 +44,8 @@ def probabilities(
     Returns:
         (..., Q, K), float32; every row sums to 1.
     """
-    scores = (query.float() * scale) @ key.float().mT
+    # Where TF32 is allowed, products of half-precision numbers are exact, those of scaled ones not.
+    scores = query.float() @ key.float().mT * scale
     if mask is not None:
         scores = scores + mask.float()
     return scores.softmax(dim=-1)
