@@ -134,6 +134,11 @@ def excite(case: Case, **options: Any) -> list[Any]:
     return [heedmap.Excite(noun, **options) for noun in case.nouns]
 
 
+def excite_colours(case: Case, **options: Any) -> list[Any]:
+    """Each colour excited."""
+    return [heedmap.Excite(colour, **options) for colour, _ in case.pairs]
+
+
 def bind(case: Case, **options: Any) -> list[Any]:
     """Each colour bound to its noun, and the nouns kept apart."""
     nouns = case.nouns
@@ -177,9 +182,9 @@ def discs() -> np.ndarray:
 Way = Callable[[Case], list[Any]]
 WAYS: Mapping[str, Mapping[str, Way]] = {
     "two": {"Excite": excite, "Bind": bind},
-    "three": {"Excite": excite, "Bind": bind},
+    "three": {"Excite": excite, "Excite colours": excite_colours, "Bind": bind},
     "alike": {"Excite": excite, "Inside": place},
-    "colours": {"Excite": excite, "Bind": bind},
+    "colours": {"Excite": excite, "Excite colours": excite_colours, "Bind": bind},
     "relation": {"Inside": place},
     "box": {"Inside": place},
 }
@@ -350,7 +355,8 @@ def measure(
                 rows[number >= len(failed)].append(row)
                 progress(f"{kind} {name}", number + 1, len(failed) + len(passed))
             before = mean([store.rows[key_of(c, "plain")]["seconds"] for c in [*failed, *passed]])
-            figures[kind][name] = figures_of(rows[False], rows[True], before)
+            if rows[False] or rows[True]:
+                figures[kind][name] = figures_of(rows[False], rows[True], before)
     return figures
 
 
