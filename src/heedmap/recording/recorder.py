@@ -27,6 +27,7 @@ from heedmap.mathematics.probabilities import columns, index_tensor
 from heedmap.options import Axis, BranchName, GenerateOptions, Share
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
+    head_mean,
 )
 from heedmap.recording.budget import budget_keys
 from heedmap.recording.calls import Call
@@ -455,7 +456,7 @@ class Recorder:
         """Put an image's probabilities (H, Q, K) in a layer to those of other layers."""
         record = self.records[name]
         if "head" not in record.means.keep:
-            p = p.mean(dim=0, keepdim=True)
+            p = head_mean(p)
         grid = record.layers[event.layer].grid
         site = replace(event.site, grid=grid)
         record.held[image].append(LayerRow(site, self._passes_held, None, 0, p))

@@ -26,6 +26,7 @@ from heedmap.mathematics.rules import Site
 from heedmap.options import BranchName, Share
 from heedmap.recording.accumulation import (
     AttentionAccumulator,
+    head_mean,
     max_together,
     mean_over_heads,
     shares_of_text,
@@ -129,7 +130,7 @@ class Record:
         if self.of_text:
             p = shares_of_text(p[..., :-1])
         p = columns(p, self.tokens[image])
-        return p if "head" in self.means.keep else p.mean(dim=0, keepdim=True)
+        return p if "head" in self.means.keep else head_mean(p)
 
     def compute(self, passes: int) -> None:
         """Compute the layers that are held, of steps of `passes` passes."""
@@ -155,9 +156,9 @@ class Record:
                 sites[row.model_pass].append(row.site)
             self.means.add(image, [*sites.values()], p, passes)
             if self.refined is not None:
-                mean = p[:, 0] if p.shape[1] == 1 else p.mean(dim=1)
+                mean = p if p.shape[1] == 1 else head_mean(p)
                 grid = group[0].site.grid
-                maps[grid].append(mean)
+                maps[grid].append(mean[:, 0])
                 order[grid].extend(numbers)
         if self.refined is None:
             return
@@ -241,7 +242,7 @@ class Record:
         if len(rows) == 1 and "head" not in self.means.keep:
             return mean_over_heads(row, tokens)[None]
         p = row.probabilities(tokens).unflatten(0, (len(rows), -1))
-        return p if "head" in self.means.keep else p.mean(dim=1, keepdim=True)
+        return p if "head" in self.means.keep else head_mean(p)
 
 
 def _size(row: LayerRow, tokens: int) -> int:
