@@ -48,8 +48,8 @@ def nth(indices: Indices, numbers: Tensor) -> Tensor:
     return numbers + indices.start if indices.start else numbers
 
 
-def leading(indices: Indices, count: int) -> Indices:
-    """Return the first entries of some."""
+def first_indices(indices: Indices, count: int) -> Indices:
+    """Return the first `count` of some indices."""
     if isinstance(indices, Tensor):
         return indices[:count]
     start = indices.start or 0
@@ -539,7 +539,7 @@ def merged(
     layout = first.layout.row(number)
     joint = first.layout.joint
     if joint and stop is not None:
-        layout = replace(layout, tokens=leading(layout.tokens, stop))
+        layout = replace(layout, tokens=first_indices(layout.tokens, stop))
 
     def join(parts: Sequence[Tensor], indices: Indices, dim: int = -2) -> Tensor:
         if isinstance(indices, Tensor) or parts[0].numel() <= _SMALL:

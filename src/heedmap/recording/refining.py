@@ -126,7 +126,7 @@ class RefinedMaps:
         if not weight:
             return
         layers: list[RowAttention] = []
-        # Of each sum the number of its maps, and what it is divided by.
+        # The number of maps in each sum, and its divisor.
         divisors: list[tuple[int, float]] = []
         for count, row in attention:
             divisor = plain.weight + count / passes
