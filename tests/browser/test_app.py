@@ -53,7 +53,19 @@ def page(browser: Any, app_url: str, out: Path) -> Iterator[Any]:
 def open_tab(page: Any, name: str) -> Any:
     page.set_viewport_size({"width": 1400, "height": 1000})
     page.get_by_role("tab", name=name, exact=True).click()
+    wait_for_frames(page)
     return page.get_by_role("tabpanel").filter(visible=True)
+
+
+def unfold(form: Any, name: str) -> None:
+    form.get_by_role("button", name=name).click()
+    wait_for_frames(form.page)
+
+
+def wait_for_frames(page: Any) -> None:
+    """Wait until Gradio has drawn fields that it just showed: a text that comes earlier is lost."""
+    for _ in range(2):
+        page.evaluate("() => new Promise(requestAnimationFrame)")
 
 
 def field(form: Any, label: str) -> Any:
@@ -128,7 +140,7 @@ def test_the_page_is_accessible_fits_a_phone_and_keeps_markup_text(axe: str, pag
 
 def test_a_place_of_a_page_is_explained(page: Any, out: Path):
     form = open_tab(page, "Generate")
-    form.get_by_role("button", name="More").click()
+    unfold(form, "More")
     fields = {"Confine_words": "house=0,0,64,128", "Negative_prompt": "a dog"}
     folder = submit(form, "Generate", out, Prompt="a red house", Seed=1, Steps=1, **fields)
     settings = Run.load(folder).settings
@@ -161,7 +173,7 @@ def test_an_edit_is_made_and_downloaded(page: Any, out: Path, tmp_path: Path):
 
 def test_an_image_of_ones_own_is_edited(page: Any, out: Path, run: Run):
     form = open_tab(page, "Edit")
-    form.get_by_role("button", name="Your own image").click()
+    unfold(form, "Your own image")
     upload(form, run)
     folder = submit(form, "Edit", out, Prompt="a red house", Edited_prompt="a blue house", Steps=2)
     assert EditResult.load(folder).source.image.size == run.image.size

@@ -247,7 +247,7 @@ class App:
 
     def _generate(self, _: Any) -> None:
         with self._form("generate", self._draw(hm.generate)) as form:
-            prompt = form.field("prompt", autofocus=True)
+            prompt = form.field("prompt")
             form.buttons("Generate")
             seed, _ = form.row("seed", "steps")
             with gr.Accordion("More", open=False):
