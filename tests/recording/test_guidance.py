@@ -21,6 +21,7 @@ from heedmap.errors import (
 # A guide without effect measures the losses of a plain run.
 pytestmark = pytest.mark.filterwarnings("ignore:a guide changed nothing")
 PROMPT = "a red house"
+DEFAULTS = ("step_size", "end")  # of which a guide has those of the model's generation
 SURE = {"target": 0.0, "step_size": 0.2, "iterations": 2, "end": 1.0}
 
 
@@ -69,6 +70,12 @@ def test_each_guide_lowers_its_loss(model, guide):
     assert all(a < b for a, b in zip(after, before, strict=True))
     assert run.guide_report.passes == 6
     assert run.settings.guide == (guide,)
+
+
+def test_a_guide_that_starts_late_acts_to_the_end(model):
+    run = generate(model, [hm.Excite("house", target=0.0, start=0.6)], steps=5)
+    assert run.guide_report.passes == 2 * 2  # before the last two steps
+    assert run.settings.guide[0].end == 1.0
 
 
 def test_the_latents_are_changed_against_the_gradient(model):
@@ -270,7 +277,7 @@ def test_a_guided_run_is_saved_and_repeats(model, tmp_path):
     loaded = hm.Run.load(tmp_path / "run")
     assert loaded.guide_report == run.guide_report
     assert loaded.settings.guide == run.settings.guide
-    assert None not in {one.step_size for one in run.settings.guide[:2]}
+    assert None not in {getattr(one, name) for one in run.settings.guide[:2] for name in DEFAULTS}
     with pytest.raises(ArgumentError, match="guide"):
         hm.repeat(model, tmp_path / "run")
     assert hm.repeat(model, tmp_path / "run", guide=guide).same

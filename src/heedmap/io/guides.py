@@ -17,11 +17,12 @@ class Guide(Struct, frozen=True, kw_only=True):
 
     Attributes:
         step_size: the root mean square of a change of the latents, whose own is about 1. None is
-            that of the model's generation (`heedmap.pipelines.guiding.STEP_SIZE`).
+            that of the model's generation (`heedmap.pipelines.guiding.UNET` and `JOINT`).
         iterations: the most changes before a step, up to 100.
         target: the loss, 0 to 1, up to which nothing is changed.
         start: fraction of the run from which it acts, 0 to 1.
-        end: fraction up to which it acts, 0 to 1.
+        end: fraction up to which it acts, 0 to 1. None is that of the model's generation, or 1
+            if the guide starts later.
         layers: the layers whose attention is meant, named as in `HeatMaps.select` (no function).
     """
 
@@ -29,7 +30,7 @@ class Guide(Struct, frozen=True, kw_only=True):
     iterations: int = 2
     target: float = 0.2
     start: float = 0.0
-    end: float = 0.5
+    end: float | None = None
     layers: Part | None = None
 
     def __post_init__(self) -> None:
@@ -43,7 +44,8 @@ class Guide(Struct, frozen=True, kw_only=True):
             check_float("step_size", self.step_size, least=0, most=100)
         check_int("iterations", self.iterations, least=0, most=100)
         check_fraction("target", self.target)
-        check_window("the window of a guide", (self.start, self.end))
+        end = 1.0 if self.end is None else self.end
+        check_window("(start, end)", (self.start, end))
         force_setattr(self, "layers", check_part("layers", self.layers))
 
     @property

@@ -14,9 +14,9 @@ from heedmap.options import GenerateOptions
 from heedmap.recording.edits import check_functions
 from heedmap.recording.guidance import AnyGuide, LatentGuide
 
-STEP_SIZE = 0.03
-"""The default step size of guides of UNets, chosen on the embedded model."""
-JOINT_STEP_SIZE = 0.02
+UNET = {"step_size": 0.03, "end": 0.5}
+"""The default options of guides of UNets, chosen on the embedded model."""
+JOINT = {"step_size": 0.02, "end": 0.3}
 """The same where text and image share one softmax."""
 _CORRECTORS = ("UniPCMultistepScheduler", "SASolverScheduler")
 """Schedulers that go on from the latents of the step before, not from those they are given."""
@@ -32,12 +32,20 @@ def checked_guides(guides: Iterable[AnyGuide]) -> tuple[AnyGuide, ...]:
 
 
 def with_defaults(pipe: Any, guides: Sequence[Any]) -> tuple[Any, ...]:
-    """Return guides with the step size of a pipeline's generation, if they have none."""
-    size = JOINT_STEP_SIZE if family_of(pipe).is_joint else STEP_SIZE
+    """Return guides with the options of a pipeline's generation where they have none."""
+    default = JOINT if family_of(pipe).is_joint else UNET
     result: list[Any] = []
     for guide in guides:
-        if isinstance(guide, Guide) and guide.step_size is None:
-            guide = structs.replace(guide, step_size=size)
+        if isinstance(guide, Guide):
+            options = dict(default)
+            if guide.start >= options["end"]:
+                options["end"] = 1.0
+            missing = {
+                name: value
+                for name, value in options.items()
+                if getattr(guide, name) is None
+            }
+            guide = structs.replace(guide, **missing)
         result.append(guide)
     return tuple(result)
 
