@@ -22,7 +22,7 @@ class Guide(Struct, frozen=True, kw_only=True):
         target: the loss, 0 to 1, up to which nothing is changed.
         start: fraction of the run from which it acts, 0 to 1.
         end: fraction up to which it acts, 0 to 1. None is that of the model's generation, or 1
-            if the guide starts later.
+            if `start` is not before that.
         layers: the layers whose attention is meant, named as in `HeatMaps.select` (no function).
     """
 

@@ -45,12 +45,13 @@ def probabilities(
         (..., Q, K), float32; every row sums to 1.
     """
     # Where TF32 is allowed, products of half-precision numbers are exact, those of scaled ones not.
-    query, key = query.float(), key.float().mT
-    if query.ndim == 3 and len(query) == len(key):
+    query = query.float()
+    keys = key.float().mT
+    if query.ndim == 3 and len(query) == len(keys):  # one launch in place of two
         zero = constant((0.0,), torch.float32, query.device)
-        scores = torch.baddbmm(zero, query, key, beta=0, alpha=scale)
+        scores = torch.baddbmm(zero, query, keys, beta=0, alpha=scale)
     else:
-        scores = query @ key * scale
+        scores = query @ keys * scale
     if mask is not None:
         scores = scores + mask.float()
     return scores.softmax(dim=-1)

@@ -32,7 +32,7 @@ def checked_guides(guides: Iterable[AnyGuide]) -> tuple[AnyGuide, ...]:
 
 
 def with_defaults(pipe: Any, guides: Sequence[Any]) -> tuple[Any, ...]:
-    """Return guides with the options of a pipeline's generation where they have none."""
+    """Return guides; options that are None get the default of the pipeline's generation."""
     default = JOINT if family_of(pipe).is_joint else UNET
     result: list[Any] = []
     for guide in guides:
