@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from kornia.filters import gaussian_blur2d
 from torch import Tensor
-from torch.nn.functional import conv2d, interpolate, pad
+from torch.nn.functional import interpolate
 
 from evaluation.guided import Case, Draw, boxes_of
 from evaluation.obedience import GUIDANCE
@@ -62,10 +63,7 @@ def maps_of(maps: GuideMaps, nouns: Sequence[str]) -> Tensor:
     tokens = maps.tokens.positions("text", "end", "pad")
     shares = (100 * maps.select(names).of_tokens(tokens)).softmax(dim=0)
     chosen = shares[[tokens.index(maps.tokens.find(noun)[-1]) for noun in nouns]]
-    side = torch.arange(-1, 2).square().div(-2 * 0.5**2).exp()
-    blur = torch.outer(side, side)
-    padded = pad(chosen[:, None], (1, 1, 1, 1), mode="reflect")
-    return conv2d(padded, (blur / blur.sum())[None, None].to(chosen))[:, 0]
+    return gaussian_blur2d(chosen[:, None], 3, (0.5, 0.5))[:, 0]
 
 
 def attend_and_excite(case: Case) -> Callable[[GuideMaps, int], Tensor]:
