@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import torch
+from msgspec import Struct, structs
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
@@ -147,8 +148,7 @@ SELF_ATTENTION = Layout((RowLayout(tokens=slice(0)),), joint=True)
 """All queries and keys are the image's."""
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionEvent:
+class AttentionEvent(Struct, frozen=True, eq=False):
     """The attention of one layer in one pass of the model.
 
         def entropy(event):
@@ -187,7 +187,7 @@ class AttentionEvent:
     layout: Layout = CROSS_ATTENTION
     layer: str = ""
     site: Site = _NO_SITE
-    edited: Mapping[int, "EditedRow"] = field(default_factory=dict[int, "EditedRow"])
+    edited: Mapping[int, "EditedRow"] = {}
 
     @property
     def nbytes(self) -> int:
@@ -214,10 +214,10 @@ class AttentionEvent:
 
         Edits do not act there.
         """
-        return replace(
+        return structs.replace(
             self,
             layout=_reference_layout(self.layout, number),
-            site=replace(self.site, grid=grid),
+            site=structs.replace(self.site, grid=grid),
             edited={},
         )
 
@@ -284,7 +284,7 @@ class AttentionEvent:
                 self.row_of(number, RowLayout(), joint=True).log_sums()
                 for number in range(len(self.query))
             ]
-        return replace(self, log_sum=torch.stack(rows))
+        return structs.replace(self, log_sum=torch.stack(rows))
 
     def token_maps(
         self,

@@ -14,13 +14,14 @@ Prompt-to-prompt: Hertz et al., 2022, arXiv 2208.01626. Paint-with-Words: Balaji
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 from typing import Any
 
 import torch
+from msgspec import Struct, structs
 from torch import Tensor
 from torch.nn.functional import interpolate, max_pool2d, pad
 
@@ -49,8 +50,7 @@ def steps_within(start: float, end: float, steps: int) -> range:
     return range(max(low, 0), min(high, steps))
 
 
-@dataclass(frozen=True, eq=False)
-class Site:
+class Site(Struct, frozen=True, eq=False):
     """A layer at a denoising step: the second argument of a rule of your own.
 
         def flatten(p, site):  # P, float32 (H, Q, K), of one image
@@ -138,7 +138,7 @@ class Inject:
         share = p[..., -1:]
         text_site = site
         if site.source is not None:
-            text_site = replace(site, source=site.source[..., :-1])
+            text_site = structs.replace(site, source=site.source[..., :-1])
             if site.step in steps_within(*self.image, site.steps):
                 share = site.source[..., -1:]
         return torch.cat([self(p[..., :-1], text_site), share], dim=-1)

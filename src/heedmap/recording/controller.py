@@ -6,9 +6,10 @@ attention, fresh from the kernel, is changed in place (a copy of it where gradie
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import structs
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -75,7 +76,7 @@ def edit_row(
         source: the attention of the image that it takes from, if there is one.
         site: the layer at a step.
     """
-    site = replace(site, source=None if source is None else source.whole())
+    site = structs.replace(site, source=None if source is None else source.whole())
     p = edited = row.whole()
     bias = _bias(rules, row, site)
     if bias is not None:
@@ -143,7 +144,7 @@ class AttentionController:
             if edits.changes:
                 positions = event.layout.row(number).positions
                 put(output[number], positions, edits.output().to(output))
-        return replace(event, output=output, edited=edited)
+        return structs.replace(event, output=output, edited=edited)
 
     def weights(
         self,

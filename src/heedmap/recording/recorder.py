@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from heedmap.backends.base import GridShape
@@ -343,7 +344,7 @@ class Recorder:
             return
         edited = event.edited
         if edited:  # they hold whole rows of probabilities
-            event = replace(event, edited={})
+            event = structs.replace(event, edited={})
         for record in self.records.values():
             first = self.rows.get(record.branch)
             if first is None or not record.is_text:
@@ -458,7 +459,7 @@ class Recorder:
         if "head" not in record.means.keep:
             p = head_mean(p)
         grid = record.layers[event.layer].grid
-        site = replace(event.site, grid=grid)
+        site = structs.replace(event.site, grid=grid)
         record.held[image].append(LayerRow(site, self._passes_held, None, 0, p))
         self._count(p, p.nbytes)
 
