@@ -191,9 +191,12 @@ class AttentionEvent(Struct, frozen=True, eq=False):
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of queries and keys, and of the outputs and values beside them."""
-        size = self.query.nbytes + self.key.nbytes
-        return size if self.value is None else 2 * size
+        """The number of bytes of queries and keys."""
+        return self.query.nbytes + self.key.nbytes
+
+    def inputs(self) -> "AttentionEvent":
+        """Return the event without values, outputs and edits, which need not be held."""
+        return structs.replace(self, value=None, output=None, edited={})
 
     def row(
         self,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from msgspec import structs
 from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.utils._pytree import tree_map
@@ -265,7 +264,7 @@ class LatentGuide:
 
     def observe(self, event: AttentionEvent) -> None:
         """Keep the queries and keys of a layer until the pass is over."""
-        self._events[event.layer] = structs.replace(event, value=None, output=None)
+        self._events[event.layer] = event.inputs()
 
     def _losses(self, first_row: int) -> Tensor:
         """Return the losses (G, B) of the pass that was observed."""

@@ -46,9 +46,9 @@ from heedmap.text.concepts import checked_concepts
 from heedmap.text.words import TokenKind, TokenTable
 
 MAX_HELD = 2**28
-"""Bytes of the tensors of events that are held by reference."""
-MAX_ON_CPU = 2**22
-"""Bytes of a layer that a CPU computes at once, while it is in its cache."""
+"""Bytes of the queries and keys that are held by reference."""
+MAX_ON_CPU = 2**21
+"""Bytes of a layer's that a CPU computes at once, while they are in its cache."""
 MAX_PASSES = 8
 """Passes of the model whose events are held."""
 
@@ -343,20 +343,19 @@ class Recorder:
         if not self.rows:
             return
         edited = event.edited
-        if edited:  # they hold whole rows of probabilities
-            event = structs.replace(event, edited={})
+        inputs = event.inputs()
         for record in self.records.values():
             first = self.rows.get(record.branch)
             if first is None or not record.is_text:
                 continue
-            part = event
+            part = inputs
             if record.reference is not None:
                 grid = record.layers[event.layer].grid
-                part = event.of_reference(record.reference, grid)
+                part = inputs.of_reference(record.reference, grid)
             for image, held in enumerate(record.held):
                 number = first + image
                 p = None
-                if number in edited and part is event:
+                if number in edited and part is inputs:
                     p = record.edited(edited[number], image)
                 row = LayerRow(part.site, self._passes_held, part, number, p)
                 held.append(row)
@@ -422,6 +421,7 @@ class Recorder:
         if site.step not in propagation_steps(site.steps):
             return
         grid = self.propagating[name]
+        inputs = event.inputs()
         is_known = name in self.call.grids
         if not is_known:
             is_known = event.mask is None and _is_whole(event, grid)
@@ -437,7 +437,7 @@ class Recorder:
                 row = LayerRow(
                     site,
                     self._passes_held,
-                    event,
+                    inputs,
                     first + image,
                     is_propagated=True,
                 )
