@@ -308,6 +308,7 @@ def guided(pipe: Any, case: Case, name: str, draw: Draw, eye: judge.Judge, store
     if case.kind == "box":
         told = case.plan.layout.things[0].noun
         found = [thing for thing in said.things if thing.noun == told]
+        row["seen"] = bool(found)
         row["inside"] = bool(found) and inside(found[0], case.half)
     store.put(key, row, picture)
     return row
@@ -376,8 +377,8 @@ def figures_of(
         "seconds plain": seconds,
     }
     if rows and "inside" in rows[0]:
-        figures["inside"] = share([row["inside"] for row in rows])
-        figures["noun"] = share([row["noun"] for row in rows])
+        for name in ("inside", "seen", "noun"):
+            figures[name] = share([row[name] for row in rows])
     return figures
 
 
@@ -402,7 +403,8 @@ def table(figures: Figures) -> str:
                 _number(row["seconds"] and row["seconds"] / row["seconds plain"], ".1f") + "×",
             ]
             if "inside" in row:
-                name += f" ({_percent(row['inside'])} inside, {_percent(row['noun'])} the noun)"
+                parts = (row["inside"], row["seen"], row["noun"])
+                name += " ({} inside, {} the noun, {} it alone)".format(*map(_percent, parts))
             lines.append(f"| | {name} | {' | '.join(cells_of)} |")
     return "\n".join(lines)
 

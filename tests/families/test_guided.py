@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from diffusers import FirstBlockCacheConfig
 
 import heedmap as hm
 from families.checking import assert_restored, state_of
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:a guide changed nothing")
 
 REFUSED = (
     "pix2pix", "inpainting", "upscaler", "kontext", "klein_images", "dev2_image", "qwen_edit",
-    "qwen21_images",
+    "qwen21_images", "sprint",
 )  # fmt: skip
 """The families whose model is given more than the latents: those of other images, or a mask."""
 
@@ -52,3 +53,11 @@ def test_a_model_that_is_given_more_than_the_latents_is_refused(family, load):
     with pytest.raises(HeedmapError, match="guide"):
         generate(pipe, family, 0.0)
     assert_restored(pipe, before)
+
+
+def test_a_model_with_a_cache_is_refused(load):
+    """The passes of a guide would fill it."""
+    pipe = load("schnell")
+    pipe.transformer.enable_cache(FirstBlockCacheConfig(threshold=0.1))
+    with pytest.raises(HeedmapError, match="cache"):
+        generate(pipe, "schnell", 0.0)

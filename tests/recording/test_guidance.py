@@ -30,15 +30,21 @@ def generate(pipe, guide, prompt=PROMPT, **options):
 
 
 def first_inputs(pipe, call):
-    """The latents of the first pass of the pipeline itself, in the rows of the prompt."""
+    """The latents of the first pass of the pipeline itself, in the rows of the prompt.
+
+    And the number of positional arguments of each pass.
+    """
     inputs = []
-    handle = denoiser(pipe).register_forward_hook(
-        lambda _, args, kwargs, output: inputs.append((args or [*kwargs.values()])[0]),
-        with_kwargs=True,
-    )
+    counts = []
+
+    def see(_, args, kwargs, output):
+        inputs.append((args or [*kwargs.values()])[0])
+        counts.append(len(args))
+
+    handle = denoiser(pipe).register_forward_hook(see, with_kwargs=True)
     result = call()
     handle.remove()
-    return inputs[0][-1:], len(inputs), result
+    return inputs[0][-1:], counts, result
 
 
 @pytest.fixture(scope="module", params=[None, "joint"], ids=["unet", "joint"])
@@ -258,13 +264,16 @@ def test_what_cannot_be_guided_is_refused_before_the_first_step():
         with pytest.raises(error):
             generate(pipe, guide)
     guide = [hm.Excite("house")]
-    with torch.inference_mode(), pytest.raises(ArgumentError, match="inference_mode"):
-        generate(pipe, guide)
-    scheduler = pipe.scheduler
-    pipe.scheduler = diffusers.UniPCMultistepScheduler.from_config(scheduler.config)
-    with pytest.raises(ArgumentError, match="UniPC"):
-        generate(pipe, guide)
-    pipe.scheduler = scheduler
+    with torch.inference_mode():
+        loaded_there = random_pipeline()
+        with pytest.raises(ArgumentError, match="inference_mode"):
+            generate(pipe, guide)
+    with pytest.raises(ArgumentError, match="inference_mode"):
+        generate(loaded_there, guide)
+    for name in ("UniPCMultistepScheduler", "DPMSolverSinglestepScheduler"):
+        pipe.scheduler = getattr(diffusers, name).from_config(pipe.scheduler.config)
+        with pytest.raises(ArgumentError, match=name):
+            generate(pipe, guide)
     assert not passes
 
 

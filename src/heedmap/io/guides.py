@@ -17,7 +17,8 @@ class Guide(Struct, frozen=True, kw_only=True):
 
     Attributes:
         step_size: the root mean square of a change of the latents, whose own is about 1. None is
-            that of the model's generation (`heedmap.pipelines.guiding.UNET` and `JOINT`).
+            that of the model's generation (`heedmap.pipelines.guiding.UNET` and `JOINT`). Where
+            several guides act, each loss counts by it, and the change has the largest.
         iterations: the most changes before a step, up to 100.
         target: the loss, 0 to 1, up to which nothing is changed.
         start: fraction of the run from which it acts, 0 to 1.

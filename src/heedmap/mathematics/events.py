@@ -189,11 +189,6 @@ class AttentionEvent(Struct, frozen=True, eq=False):
     site: Site = _NO_SITE
     edited: Mapping[int, "EditedRow"] = {}
 
-    @property
-    def nbytes(self) -> int:
-        """The number of bytes of queries and keys."""
-        return self.query.nbytes + self.key.nbytes
-
     def inputs(self) -> "AttentionEvent":
         """Return the event without values, outputs and edits, which need not be held."""
         return structs.replace(self, value=None, output=None, edited={})

@@ -155,7 +155,7 @@ def generate(
         guide: wishes about the attention of words: `Excite`, `Inside`, `Bind`, `Separate`, or
             losses of your own, each a callable `loss(maps, step) -> Tensor` of the maps (h, w) of
             the words of an image, as tensors with their graph (`maps["cat"]`). Before a step, the
-            latents are changed against the sum of the losses (`Run.guide_report`).
+            latents are changed against the losses (`Run.guide_report`).
         progress: called after every step with the number of steps done and of all steps.
         preview: called after every step with a copy of the latents (B, C, h, w).
         options: other arguments of the pipeline. diffusers' names (num_inference_steps,

@@ -18,7 +18,11 @@ UNET = {"step_size": 0.03, "end": 0.5}
 """The default options of guides of UNets, chosen on the embedded model."""
 JOINT = {"step_size": 0.02, "end": 0.3}
 """The same where text and image share one softmax."""
-_CORRECTORS = ("UniPCMultistepScheduler", "SASolverScheduler")
+_CORRECTORS = {
+    "UniPCMultistepScheduler",
+    "SASolverScheduler",
+    "DPMSolverSinglestepScheduler",
+}
 """Schedulers that go on from the latents of the step before, not from those they are given."""
 
 
@@ -80,29 +84,40 @@ def check_guidable(pipe: Any) -> None:
     """Raise an error if the latents of a pipeline cannot be guided."""
     family = family_of(pipe)
     scheduler = type(pipe.scheduler).__name__
-    if scheduler in _CORRECTORS:
+    kinds = {kind.__name__ for kind in type(pipe.scheduler).__mro__}
+    if kinds & _CORRECTORS:
         raise ArgumentError(
             f"{scheduler} goes on from the latents of the step before, and would drop those that "
             "a guide changes: take another, such as DPMSolverMultistepScheduler"
         )
-    if family.has_quirk("repeats_passes") or family.has_quirk("source_first"):
+    quirks = map(family.has_quirk, ("repeats_passes", "source_first"))
+    # Sana Sprint computes with the latents before they are changed, too.
+    if any(quirks) or "SCMScheduler" in kinds:
         raise ArgumentError(
-            f"{type(pipe).__name__} is modular, or runs its model on other latents than those of "
-            "its scheduler: leave guide out"
+            f"{type(pipe).__name__} is modular, or takes other latents than those that a guide "
+            "changes: leave guide out"
         )
     if hasattr(pipe, "set_pag_applied_layers"):
         raise ArgumentError(
             f"{type(pipe).__name__} perturbs the attention of rows that a guide does not run: take "
             "the pipeline without PAG, or leave guide out"
         )
-    if torch.is_inference_mode_enabled():
-        raise ArgumentError(
-            "torch.inference_mode() is on, in which there are no gradients, and a guide needs "
-            "them: use torch.no_grad() instead"
-        )
     model = family.model
+    parameters = [*model.parameters()]
+    if torch.is_inference_mode_enabled() or any(
+        one.is_inference() for one in parameters
+    ):
+        raise ArgumentError(
+            "torch.inference_mode() is on, or was when the model was loaded. A guide needs "
+            "gradients, which it does not allow: use torch.no_grad() instead"
+        )
+    if getattr(model, "is_cache_enabled", False):
+        raise ModelError(
+            f"the {type(model).__name__} has a cache, which the passes of a guide would fill: call "
+            "its disable_cache() before"
+        )
     is_quantised = any("quantized" in type(one).__module__ for one in model.modules())
-    if is_quantised or any(one.itemsize < 2 for one in model.parameters()):
+    if is_quantised or any(one.itemsize < 2 for one in parameters):
         raise ModelError(
             f"the {type(model).__name__} is quantised, and a guide needs gradients of its "
             "attention: load the model unquantised"

@@ -157,13 +157,13 @@ class LatentGuide:
 
     # --- a pass of the pipeline ---
 
-    def inputs(
+    def latents(
         self,
         model: Any,
         inputs: Arguments,
         alone: Callable[[Layout], AbstractContextManager[None]],
-    ) -> dict[str, Any] | None:
-        """Return the arguments of a pass with changed latents; None if they are not changed.
+    ) -> Any:
+        """Return the changed latents of a pass, or a list of them; None if they are not changed.
 
         Args:
             model: the denoiser.
@@ -185,7 +185,7 @@ class LatentGuide:
             return None
         images = [row.image for row in layout.rows]
         latents = _stacked(inputs[name]) + self._shift[images]
-        return {**inputs, name: _like(latents, inputs[name])}
+        return _like(latents, inputs[name])
 
     def _rows(self) -> slice | None:
         """Return the rows of the images in the first block that reads the prompt, if one does."""

@@ -361,7 +361,7 @@ class Recorder:
                 held.append(row)
         self._measure(event)
         self._propagate(event)
-        self._count(event.query, event.nbytes)
+        self._count(event.query, event.key)
 
     def observe_image(self, event: AttentionEvent) -> None:
         """Propagate maps, and add the attention of places, in a self-attention layer."""
@@ -379,9 +379,10 @@ class Recorder:
                 with torch.no_grad():
                     measure(event, first)
 
-    def _count(self, x: Tensor, size: int) -> None:
+    def _count(self, *held: Tensor) -> None:
         """Add to the bytes that are held; compute the layers if they are too many."""
-        self._device = x.device.type
+        self._device = held[0].device.type
+        size = sum(x.nbytes for x in held)
         self._bytes += size
         is_large = self._device == "cpu" and size > MAX_ON_CPU
         if is_large or self._bytes > MAX_HELD:
@@ -443,7 +444,7 @@ class Recorder:
                 )
                 held.append(row)
         if name not in self.call.grids:
-            self._count(event.query, event.nbytes)
+            self._count(event.query, event.key)
 
     # --- what is measured in a layer that runs ---
 
@@ -461,7 +462,7 @@ class Recorder:
         grid = record.layers[event.layer].grid
         site = structs.replace(event.site, grid=grid)
         record.held[image].append(LayerRow(site, self._passes_held, None, 0, p))
-        self._count(p, p.nbytes)
+        self._count(p)
 
     def _reads(self, event: AttentionEvent, first: int) -> None:
         """Add the attention of the tokens of the text to the image, and to each other."""

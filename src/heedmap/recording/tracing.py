@@ -559,8 +559,12 @@ class Trace:
         self._pass.is_recorded = recorder.is_recording
         if self.guide is None:
             return None
-        changed = self.guide.inputs(model, inputs, self._guiding)
-        return None if changed is None else ((), changed)
+        latents = self.guide.latents(model, inputs, self._guiding)
+        if latents is None:
+            return None
+        if args:
+            return (latents, *args[1:]), kwargs
+        return (), {**kwargs, self._family.inputs[0]: latents}
 
     @contextmanager
     def _guiding(self, layout: Layout) -> Iterator[None]:
