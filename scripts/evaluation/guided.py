@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import combinations, count
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -140,12 +140,14 @@ def excite_colours(case: Case, **options: Any) -> list[Any]:
 
 
 def bind(case: Case, **options: Any) -> list[Any]:
-    """Each colour bound to its noun, and the nouns kept apart."""
-    nouns = case.nouns
-    guides: list[Any] = [heedmap.Bind(*pair, **options) for pair in case.pairs]
-    for number, noun in enumerate(nouns):
-        guides += [heedmap.Separate(noun, other, **options) for other in nouns[number + 1 :]]
-    return guides
+    """Each colour bound to its noun."""
+    return [heedmap.Bind(*pair, **options) for pair in case.pairs]
+
+
+def separate(case: Case, **options: Any) -> list[Any]:
+    """The nouns kept apart."""
+    pairs = combinations(case.nouns, 2)
+    return [heedmap.Separate(*pair, **options) for pair in pairs]
 
 
 def place(case: Case, **options: Any) -> list[Any]:
@@ -180,11 +182,17 @@ def discs() -> np.ndarray:
 
 
 Way = Callable[[Case], list[Any]]
+COLOURED: Mapping[str, Way] = {
+    "Excite": excite,
+    "Excite colours": excite_colours,
+    "Bind": bind,
+    "Separate": separate,
+}
 WAYS: Mapping[str, Mapping[str, Way]] = {
-    "two": {"Excite": excite, "Bind": bind},
-    "three": {"Excite": excite, "Excite colours": excite_colours, "Bind": bind},
+    "two": COLOURED,
+    "three": COLOURED,
     "alike": {"Excite": excite, "Inside": place},
-    "colours": {"Excite": excite, "Excite colours": excite_colours, "Bind": bind},
+    "colours": COLOURED,
     "relation": {"Inside": place},
     "box": {"Inside": place},
 }

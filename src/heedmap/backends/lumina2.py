@@ -66,7 +66,9 @@ class Lumina2(SequenceFamily):
 
         Tokens of longer texts of the batch are keys behind the image, which the mask hides.
         """
-        length = int(_is_visible(states).sum())
+        length = int(
+            (states != 0).any(dim=-1).sum()
+        )  # others are in place of hidden ones
         end = length + positions
         text: Indices = slice(0, tokens)
         if length < tokens:
@@ -104,11 +106,6 @@ class Lumina2(SequenceFamily):
         if named == [None, None]:  # the negative prompt
             return "", ""
         return before + " <Prompt Start> ", ""
-
-
-def _is_visible(states: Tensor) -> Tensor:
-    """Return which of text states (…, K, C) are not zeros in place of hidden ones."""
-    return (states != 0).any(dim=-1)
 
 
 def _visible(states: Tensor, mask: Tensor) -> Tensor:

@@ -21,9 +21,12 @@ from heedmap.options import LOCATE_STEPS, GenerateOptions
 from heedmap.parsing import parse_box
 
 _CONFINE = "Keep a word inside a box, in pixels. May be repeated."
-_EXCITE = "Guide the image until a word is read strongly somewhere. May be repeated."
+_EXCITE = (
+    "Change the image so that a word is read strongly somewhere, to draw what is missing. May be "
+    "repeated."
+)
 _INSIDE = (
-    "Guide the image until a word is read inside a box, in pixels. May be repeated."
+    "Change the image so that a word is read inside a box, in pixels. May be repeated."
 )
 
 

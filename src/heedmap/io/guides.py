@@ -10,7 +10,7 @@ from heedmap.options import Part, check_part, check_window, format_part
 
 
 class Guide(Struct, frozen=True, kw_only=True):
-    """A wish about the attention of words, and how the latents are changed for it.
+    """A goal for the attention of words, and how the latents are changed for it.
 
     Before a step, the model runs with gradients, and the latents are changed against the loss of
     the attention.
@@ -19,7 +19,7 @@ class Guide(Struct, frozen=True, kw_only=True):
         step_size: the root mean square of a change of the latents, whose own is about 1. None is
             that of the model's generation (`heedmap.pipelines.guiding.UNET` and `JOINT`). Where
             several guides act, each loss counts by it, and the change has the largest.
-        iterations: the most changes before a step, up to 100.
+        iterations: the most changes before a step, 1 to 100.
         target: the loss, 0 to 1, up to which nothing is changed.
         start: fraction of the run from which it acts, 0 to 1.
         end: fraction up to which it acts, 0 to 1. None is that of the model's generation, or 1
@@ -43,7 +43,7 @@ class Guide(Struct, frozen=True, kw_only=True):
             )
         if self.step_size is not None:
             check_float("step_size", self.step_size, least=0, most=100)
-        check_int("iterations", self.iterations, least=0, most=100)
+        check_int("iterations", self.iterations, least=1, most=100)
         check_fraction("target", self.target)
         end = 1.0 if self.end is None else self.end
         check_window("(start, end)", (self.start, end))
@@ -66,13 +66,17 @@ class Guide(Struct, frozen=True, kw_only=True):
 
 
 class Excite(Guide, frozen=True, tag_field="kind", tag="excite"):
-    """A word that shall be read strongly somewhere, so that its object is drawn.
+    """A word that should be read strongly somewhere, so that its object is drawn.
 
         heedmap.generate(pipe, "a cat and a dog", guide=[heedmap.Excite("dog")])
 
-    The loss is 1 less the largest share that the word has of the attention to the words of the
+    The loss is 1 minus the largest share that the word has of the attention to the words of the
     prompt, each averaged over 3×3 positions. After Attend-and-Excite (Chefer et al., 2023, arXiv
     2301.13826).
+
+    It takes the options of `heedmap.io.guides.Guide`, too: `step_size`, how far the latents move
+    (their own root mean square is about 1); `iterations`, the most moves before a step; `target`,
+    the loss that is good enough; `start` and `end`, fractions of the run; and `layers`.
 
     Attributes:
         word: a word or phrase of the prompt, at all its places; "cat#2" is the second "cat" alone.
@@ -85,12 +89,16 @@ class Excite(Guide, frozen=True, tag_field="kind", tag="excite"):
 
 
 class Inside(Guide, frozen=True, tag_field="kind", tag="inside"):
-    """A word that shall be read inside of a region, and nowhere else.
+    """A word that should be read inside a region, and nowhere else.
 
         heedmap.generate(pipe, "a cat", guide=[heedmap.Inside("cat", (0, 0, 64, 128))])
 
     The loss is the share of the word's attention that is outside. After layout guidance (Chen et
     al., 2023, arXiv 2304.03373) and BoxDiff (Xie et al., 2023, arXiv 2307.10816).
+
+    It takes the options of `heedmap.io.guides.Guide`, too: `step_size`, how far the latents move
+    (their own root mean square is about 1); `iterations`, the most moves before a step; `target`,
+    the loss that is good enough; `start` and `end`, fractions of the run; and `layers`.
 
     Attributes:
         word: a word or phrase of the prompt, at all its places; "cat#2" is the second "cat" alone.
@@ -113,41 +121,58 @@ class Inside(Guide, frozen=True, tag_field="kind", tag="inside"):
         return f"“{self.word}” inside of {place}{Guide.__str__(self)}"
 
 
-class Bind(Guide, frozen=True, tag_field="kind", tag="bind"):
-    """Two words that shall be read at the same places, such as a colour and its object.
+class PairGuide(Guide, frozen=True):
+    """A guide of two words.
+
+    Attributes:
+        first: a word or phrase of the prompt.
+        second: another one.
+    """
+
+    first: str
+    second: str
+
+
+class Bind(PairGuide, frozen=True, kw_only=True, tag_field="kind", tag="bind"):
+    """Two words that should be read at the same places, such as a colour and its object.
 
         heedmap.generate(pipe, "a red house", guide=[heedmap.Bind("red", "house")])
 
     The loss is the divergence of the two maps, 0 to 1 (`mathematics.losses.divergence`). After
     SynGen (Rassin et al., 2023, arXiv 2306.08877).
 
+    It takes the options of `heedmap.io.guides.Guide`, too: `step_size`, how far the latents move
+    (their own root mean square is about 1); `iterations`, the most moves before a step; `target`,
+    the loss that is good enough; `start` and `end`, fractions of the run; and `layers`.
+
     Attributes:
         first: a word or phrase of the prompt.
         second: another one.
+        target: as in `Guide`. Before, a colour and its object have a loss of about 0.1.
     """
 
-    first: str
-    second: str
+    target: float = 0.03
 
     def __str__(self) -> str:
         return f"“{self.first}” bound to “{self.second}”{Guide.__str__(self)}"
 
 
-class Separate(Guide, frozen=True, tag_field="kind", tag="separate"):
-    """Two words that shall be read at different places, such as two objects.
+class Separate(PairGuide, frozen=True, tag_field="kind", tag="separate"):
+    """Two words that should be read at different places, such as two objects.
 
         heedmap.generate(pipe, "a cat and a dog", guide=[heedmap.Separate("cat", "dog")])
 
-    The loss is 1 less the divergence of the two maps. After CONFORM (Meral et al., 2023, arXiv
+    The loss is 1 minus the divergence of the two maps. After CONFORM (Meral et al., 2023, arXiv
     2312.06059).
+
+    It takes the options of `heedmap.io.guides.Guide`, too: `step_size`, how far the latents move
+    (their own root mean square is about 1); `iterations`, the most moves before a step; `target`,
+    the loss that is good enough; `start` and `end`, fractions of the run; and `layers`.
 
     Attributes:
         first: a word or phrase of the prompt.
         second: another one.
     """
-
-    first: str
-    second: str
 
     def __str__(self) -> str:
         return f"“{self.first}” apart from “{self.second}”{Guide.__str__(self)}"

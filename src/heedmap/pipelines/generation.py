@@ -152,7 +152,7 @@ def generate(
         edits: changes of the attention: `Reweight`, `Confine`, or rules of your own, each a
             callable `rule(P, site) -> P'`. They act in order, but `Confine` acts first, before the
             softmax.
-        guide: wishes about the attention of words: `Excite`, `Inside`, `Bind`, `Separate`, or
+        guide: goals for the attention of words: `Excite`, `Inside`, `Bind`, `Separate`, or
             losses of your own, each a callable `loss(maps, step) -> Tensor` of the maps (h, w) of
             the words of an image, as tensors with their graph (`maps["cat"]`). Before a step, the
             latents are changed against the losses (`Run.guide_report`).

@@ -422,7 +422,6 @@ class Recorder:
         if site.step not in propagation_steps(site.steps):
             return
         grid = self.propagating[name]
-        inputs = event.inputs()
         is_known = name in self.call.grids
         if not is_known:
             is_known = event.mask is None and _is_whole(event, grid)
@@ -438,7 +437,7 @@ class Recorder:
                 row = LayerRow(
                     site,
                     self._passes_held,
-                    inputs,
+                    event.inputs(),
                     first + image,
                     is_propagated=True,
                 )

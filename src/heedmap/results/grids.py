@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, structs
-from PIL import Image
 
 from heedmap.errors import format_number, plural, quoted
 from heedmap.figures import plots
@@ -177,10 +176,10 @@ class Grid(Result):
     def figure(self) -> "Figure":
         """Draw the contact sheet: the source and the longest axis in columns, others in rows."""
         columns, rows = self._layout()
-        images = [
-            (name, [cells[0].result.source.image, *map(_edited_image, cells)])
-            for name, cells in rows
-        ]
+        images: list[Any] = []
+        for name, cells in rows:
+            edited = [cell.result.edited.image for cell in cells]
+            images.append((name, [cells[0].result.source.image, *edited]))
         cell = self.cells[0]
         varied = ("target", *self.axes)
         note = [
@@ -311,10 +310,6 @@ class Grid(Result):
                 )
             )
         return cls(tuple(cells), file.report)
-
-
-def _edited_image(cell: Cell) -> Image.Image:
-    return cell.result.edited.image
 
 
 def result_name(result: Run | EditResult | Grid) -> str:

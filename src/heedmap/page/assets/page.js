@@ -87,7 +87,7 @@ function showPlaces({ data, runs }) {
   $("places").querySelector("ul").append(...items);
 }
 
-/** The guides of the run, or of the last edit, with the curve of each loss: dotted before the latents were changed. */
+/** The guides of the run, or of the last edit, with the curve of each loss: dotted before the latents were moved. */
 function showGuides({ runs }) {
   const { $, make, makeSvg } = dom;
   const { guide, guides } = runs.at(-1);
@@ -97,15 +97,16 @@ function showGuides({ runs }) {
     return makeSvg("path", { d: `M${points.join("L")}`, class: className });
   };
   const items = guides.map((text, i) => {
-    const [first, last] = [guide.before[i][0], guide.after[i].at(-1)].map((loss) => loss.toFixed(2));
-    const said = `Loss by step, 0 to 1: ${first} at first, ${last} at last`;
-    const curve = makeSvg("svg", { viewBox: "0 0 100 50", preserveAspectRatio: "none", role: "img", "aria-label": said });
+    const figures = [guide.before[i][0], Math.min(...guide.after[i]), guide.after[i].at(-1)];
+    const [first, least, last] = figures.map((loss) => loss.toFixed(2));
+    const said = `Loss: ${first} at first, ${least} at least, ${last} at last`;
+    const curve = makeSvg("svg", { viewBox: "0 0 100 50", preserveAspectRatio: "none", "aria-hidden": "true" });
     curve.append(line(guide.before[i], "before"), line(guide.after[i], "after"));
-    return make("li", {}, make("bdi", {}, text), curve);
+    return make("li", {}, make("bdi", {}, text), curve, make("small", {}, said));
   });
   $("guide").hidden = false;
   $("guide").querySelector("ol").append(...items);
-  const hint = `The loss by step, dotted before the latents were changed. The model ran ${guide.passes} times more.`;
+  const hint = `The loss at each step, 0 to 1: dotted before the latents were moved, solid after. This took ${guide.passes} extra passes of the model.`;
   $("guide").querySelector("p").textContent = hint;
 }
 
