@@ -66,9 +66,7 @@ class Lumina2(SequenceFamily):
 
         Tokens of longer texts of the batch are keys behind the image, which the mask hides.
         """
-        length = int(
-            (states != 0).any(dim=-1).sum()
-        )  # others are in place of hidden ones
+        length = int((states != 0).any(-1).sum())  # others are in place of hidden ones
         end = length + positions
         text: Indices = slice(0, tokens)
         if length < tokens:
