@@ -21,24 +21,39 @@ def doubled(value):
 
 
 def first_pass(pipe, call):
-    """The arguments of a pass, whose latents have a gradient, and its events."""
+    """The arguments of the first pass, whose latents have a gradient, and the events there."""
+    model = denoiser(pipe)
     inputs, events = {}, []
 
-    def begin(model, args, kwargs):
-        names = [*inspect.signature(model.forward).parameters]
-        inputs.update(zip(names, args, strict=False), **kwargs)
-        inputs[names[0]] = inputs[names[0]].clone().requires_grad_()
-        torch.set_grad_enabled(True)  # until the pipeline's own `no_grad` ends
-        return (), inputs
+    def begin(_, args, kwargs):
+        if inputs:
+            return None
+        names = list(inspect.signature(model.forward).parameters)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        name = names[0]
+        inputs.update(given | {name: given[name].detach().clone().requires_grad_()})
+        torch.set_grad_enabled(True)
+        return (), dict(inputs)
 
-    handle = denoiser(pipe).register_forward_pre_hook(begin, with_kwargs=True)
-    with hm.observe(pipe, events.append):
+    def end(*_):
+        torch.set_grad_enabled(False)
+
+    def observe(event):
+        if torch.is_grad_enabled():
+            events.append(event)
+
+    handles = [
+        model.register_forward_pre_hook(begin, with_kwargs=True),
+        model.register_forward_hook(end),
+    ]
+    with hm.observe(pipe, observe):
         pipe("a red dog", num_inference_steps=1, output_type="latent", **call)
-    handle.remove()
+    for handle in handles:
+        handle.remove()
     return inputs, events
 
 
-@pytest.mark.parametrize("family", [None, "joint", "sdxl", "sd3", "flux"])
+@pytest.mark.parametrize("family", [None, "joint", "sd1", "sdxl", "sd3", "flux", "qwen"])
 def test_the_gradient_of_a_map_is_that_of_finite_differences(family, load):
     """Those of all layers together, with weights by chance, in float64."""
     call = {"generator": torch.Generator().manual_seed(0)}

@@ -12,6 +12,7 @@ from oracle import denoiser
 import heedmap as hm
 from heedmap.errors import (
     ArgumentError,
+    HeedmapWarning,
     ModelError,
     SelectionError,
     UnknownWordError,
@@ -83,6 +84,19 @@ def test_a_guide_that_starts_late_acts_to_the_end(model):
     assert run.settings.guide[0].end == 1.0
 
 
+def test_the_latents_are_changed_against_the_gradient(model):
+    """A small change lowers the loss by the gradient's length times it."""
+    size = 1e-3
+    guide = [hm.Excite("house", target=0.0, step_size=size, iterations=1, end=0.3)]
+    report = generate(model, guide).guide_report
+    assert report.passes == 1
+    fall = report.before[0][0] - report.after[0][0]
+    assert fall > 0
+    double = [hm.Excite("house", target=0.0, step_size=2 * size, iterations=1, end=0.3)]
+    report = generate(model, double).guide_report
+    assert report.before[0][0] - report.after[0][0] == pytest.approx(2 * fall, rel=0.1)
+
+
 def test_a_loss_of_the_users_own_gets_the_maps_that_are_recorded_with_their_graph(model):
     maps, tracked, shapes = {}, [], set()
 
@@ -124,6 +138,22 @@ def test_images_of_a_batch_are_guided_each_by_its_own_words(model):
 # --- what stays as it is ---
 
 
+def test_a_guide_that_is_content_changes_nothing(model):
+    """Its passes are neither recorded nor counted as steps."""
+    keep = {"keep": "all", "concepts": ["tree"], "budget": True}
+    plain = generate(model, [], **keep)
+    with pytest.warns(HeedmapWarning, match="guide"):
+        run = generate(model, [hm.Excite("house", target=1.0, end=1.0)], **keep)
+    assert same_pixels(plain.image, run.image)
+    report = run.guide_report
+    assert report.passes == 3
+    assert report.before[0] == pytest.approx(report.after[0], rel=1e-4)
+    for name in ("maps", "concepts"):
+        pair = [getattr(one, name).recording.arrays for one in (plain, run)]
+        for one, other in zip(*pair, strict=True):
+            assert np.array_equal(one, other)
+
+
 def test_the_pipeline_is_restored_after_an_error_in_a_loss(model):
     before = state_of(model)
     tracked = [one.requires_grad for one in denoiser(model).parameters()]
@@ -137,6 +167,20 @@ def test_the_pipeline_is_restored_after_an_error_in_a_loss(model):
     assert_restored(model, before)
     assert [one.requires_grad for one in denoiser(model).parameters()] == tracked
     assert all(one.grad is None for one in denoiser(model).parameters())
+
+
+def test_a_callback_of_the_users_own_goes_on_from_the_guided_latents(model):
+    steps = []
+
+    def callback(pipe, step, timestep, given):
+        steps.append(step)
+        return {"latents": given["latents"] * 1.01}
+
+    guide = [hm.Excite("house", **SURE)]
+    run = generate(model, guide, callback_on_step_end=callback)
+    assert steps == [0, 1, 2]
+    assert not same_pixels(run.image, generate(model, guide).image)
+    assert run.guide_report.passes == 6
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")

@@ -279,7 +279,9 @@ def check_names(
         raise ArgumentError(f"{kind} draws beside an image of yours: pass it as image")
     for name in {*names} - {*known}:
         if name == "guide":
-            raise ArgumentError("only generate and edit take the argument guide")
+            raise ArgumentError(
+                "only generate and edit take the argument guide: leave it out"
+            )
         close = get_close_matches(name, known, n=1)
         hint = f": did you mean {close[0]}?" if close else ""
         raise ArgumentError(f"{kind} takes no argument {name}{hint}")

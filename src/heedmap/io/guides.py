@@ -18,7 +18,7 @@ class Guide(Struct, frozen=True, kw_only=True):
     Attributes:
         step_size: the root mean square of a change of the latents, whose own is about 1. None is
             that of the model's generation (`heedmap.pipelines.guiding.UNET` and `JOINT`). Where
-            several guides act, each loss counts by it, and the change has the largest.
+            several guides act, it also weights their losses; the change is as long as the largest.
         iterations: the most changes before a step, 1 to 100.
         target: the loss, 0 to 1, up to which nothing is changed.
         start: fraction of the run from which it acts, 0 to 1.
@@ -148,7 +148,7 @@ class Bind(PairGuide, frozen=True, kw_only=True, tag_field="kind", tag="bind"):
     Attributes:
         first: a word or phrase of the prompt.
         second: another one.
-        target: as in `Guide`. Before, a colour and its object have a loss of about 0.1.
+        target: as in `Guide`. Without a guide, a colour and its object have a loss below 0.1.
     """
 
     target: float = 0.03

@@ -48,7 +48,7 @@ from heedmap.text.words import TokenKind, TokenTable
 MAX_HELD = 2**28
 """Bytes of the queries and keys that are held by reference."""
 MAX_ON_CPU = 2**21
-"""Bytes of a layer's that a CPU computes at once, while they are in its cache."""
+"""A CPU computes a layer with more bytes of them at once, while they are in its cache."""
 MAX_PASSES = 8
 """Passes of the model whose events are held."""
 
