@@ -208,18 +208,18 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / "results.json"
+        self.path = folder / "results.jsonl"
         self.rows: dict[str, Figures] = {}
         if self.path.exists():
-            self.rows = json.loads(self.path.read_text(encoding="utf-8"))
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+            self.rows = dict(map(json.loads, lines))
 
     def put(self, key: str, row: Figures, picture: np.ndarray) -> None:
         """Keep a verdict, and the picture."""
         Image.fromarray(picture).save(self.folder / f"{key}.png")
         self.rows[key] = row
-        partial_file = self.path.with_suffix(".partial")
-        partial_file.write_text(json.dumps(self.rows, indent=1), encoding="utf-8")
-        partial_file.replace(self.path)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([key, row]) + "\n")
 
     def picture(self, key: str) -> np.ndarray:
         """The picture of a verdict, uint8 (128, 128, 3)."""
