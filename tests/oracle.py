@@ -707,7 +707,7 @@ def held_maps(recordings, held):
 
 
 def propagated_maps(held, image, passes, grid=None):
-    """The mean of P so far and what self-attention made of it, each (h, w, K).
+    """The mean of P and what the mean self-attention makes of it, each (h, w, K).
 
     passes: of each pass its share of its step, and whether maps are carried on in it. The grid is
     the coarsest of the self-attentions of 16 to 48 cells, or else the finest.
@@ -716,7 +716,7 @@ def propagated_maps(held, image, passes, grid=None):
     middle = [here for here in own if 16 <= min(here) <= 48]
     grid = grid or (min(middle) if middle else max(own))
     total, weight = 0, 0
-    carried, carried_weight = 0, 0
+    among, late = 0, 0
     for name, number, here in held.order:
         if number >= len(passes):
             break
@@ -728,13 +728,12 @@ def propagated_maps(held, image, passes, grid=None):
             )
             total = total + share * plane[0].flatten(1).T
             weight += share
-        elif weight and is_late and here == grid:
+        elif is_late and here == grid:
             square = held.among[name, number][image] ** 2
-            made = (square / square.sum(-1, keepdim=True)) @ (total / weight)
-            carried = carried + share * made.mean(0)
-            carried_weight += share
+            among = among + share * (square / square.sum(-1, keepdim=True)).mean(0)
+            late += share
     plain = total / weight
-    refined = carried / carried_weight if carried_weight else plain
+    refined = among / late @ plain if late else plain
     return plain.reshape(*grid, -1), refined.reshape(*grid, -1)
 
 

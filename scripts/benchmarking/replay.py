@@ -220,7 +220,7 @@ def pass_by_pass() -> Iterator[None]:
     """Compute each pass when it ends, and refine maps at each step of a run's later half.
 
     So the time of a pass is its own. A run computes several passes together, and refines maps at
-    four steps at most: what is measured is an upper bound.
+    two steps at most: what is measured is an upper bound.
     """
     with patch.multiple(recorder, MAX_PASSES=1), patch.multiple(refining, PROPAGATION_STEPS=999):
         refining.propagation_steps.cache_clear()

@@ -141,8 +141,8 @@ def test_on_a_coarser_grid_queries_and_keys_of_neighbours_are_averaged(monkeypat
     monkeypatch.setattr(refining, "PROPAGATION_CELLS", (1, 2))
     query, key = torch.randn(2, 3, 24, 5, dtype=torch.float64).float()  # (H, Q, d)
     maps, plain = RefinedMaps((4, 6)), torch.rand(1, 6, 2)
-    maps.add(0, {(2, 3): [plain]}, {(2, 3): [0]}, [], 1)
-    maps.add(0, {}, {}, [(0, RowAttention(query, key, 0.4))], 1)
+    maps.add_maps(0, (2, 3), plain, 1)
+    maps.add_attention(0, RowAttention(query, key, 0.4), 1)
     coarse = [
         x.double().view(3, 2, 2, 3, 2, 5).mean(dim=(2, 4)).view(3, 6, 5) for x in (query, key)
     ]

@@ -142,13 +142,14 @@ class Family(ABC):
     @cached_property
     def layers(self) -> dict[str, Any]:
         """The layers of the image's attention to the text or to itself, in running order."""
-        layers: dict[str, Any] = {}
-        for blocks in self.block_lists:
-            for name, module in self.modules.items():
-                is_attention = isinstance(module, self.layer_classes)
-                if is_attention and name.startswith(f"{blocks}."):
-                    layers[name] = module
-        return layers
+        modules = self.modules.items()
+        layers = {n: m for n, m in modules if isinstance(m, self.layer_classes)}
+        return {
+            name: layer
+            for blocks in self.block_lists
+            for name, layer in layers.items()
+            if name.startswith(f"{blocks}.")
+        }
 
     def reads_text(self, name: str, layer: Any) -> bool:
         """Return whether a layer attends to the text; else it attends to the image alone."""

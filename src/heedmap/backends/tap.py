@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
+from types import MethodType
 from typing import Any, NoReturn
 
 import torch
@@ -102,13 +103,13 @@ class RecordingProcessor:
         def call(*args: Any, **kwargs: Any) -> Tensor:
             return type(self).__call__(self, *args, **kwargs)
 
-        signature = inspect.signature(self.original.__call__)
+        kind = type(self.original)
+        signature = _signature(kind)
         call.__signature__ = signature
         self.__dict__["__call__"] = call
         # ERNIE-Image and the single blocks of Flux.2 take a mask in the place of the text states.
         self.takes_text = _TEXT in signature.parameters
         # Others may write to their queries and keys later.
-        kind = type(self.original)
         self.is_of_diffusers = kind.__module__.startswith("diffusers.")
 
     @property
@@ -342,6 +343,12 @@ class _Tap:
 
     def _by_head(self, x: Tensor) -> Tensor:
         return x.unflatten(0, (-1, self.attn.heads))
+
+
+@lru_cache(maxsize=64)
+def _signature(kind: type) -> inspect.Signature:
+    """Return the signature of a processor's call."""
+    return inspect.signature(MethodType(kind.__call__, kind))
 
 
 def _autocast(x: Tensor) -> Tensor:

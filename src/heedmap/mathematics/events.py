@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from heedmap.mathematics.probabilities import (
+    LOG2_E,
     columns,
     contiguous_columns,
     less_largest,
@@ -148,7 +149,7 @@ SELF_ATTENTION = Layout((RowLayout(tokens=slice(0)),), joint=True)
 """All queries and keys are the image's."""
 
 
-class AttentionEvent(Struct, frozen=True, eq=False):
+class AttentionEvent(Struct, frozen=True, eq=False, gc=False):
     """The attention of one layer in one pass of the model.
 
         def entropy(event):
@@ -409,17 +410,28 @@ class RowAttention:
         mask = None if mask is None else mask[heads]
         count = key.shape[1]
         is_whole = tokens is None or list(tokens) == list(range(count))
-        if not self.joint and (is_whole or self.log_sum is None):
+        if not self.joint and self.log_sum is None:
             p = probabilities(query, key, scale=self.scale, mask=mask)
             return p if is_whole else columns(p, tokens or ())
         if tokens is not None:
             key = contiguous_columns(key.mT, tokens).mT
             mask = None if mask is None else contiguous_columns(mask, tokens)
-        bias = self.log_sums(heads)[:, None]
+        # A kernel may give it in another order, which would be copied slowly for each key.
+        bias = self.log_sums(heads).contiguous()[:, None]
         bias = bias if mask is None else bias - mask.mT
         # (H, K', Q), since a product with few columns takes a CPU twice as long.
-        p = torch.baddbmm(bias, key.float(), query.mT, beta=-1, alpha=self.scale)
-        return p.exp_().mT
+        scores = torch.baddbmm(
+            bias,
+            key.float(),
+            query.mT,
+            beta=-LOG2_E,
+            alpha=self.scale * LOG2_E,
+        )
+        p = scores.exp2_().mT
+        if self.joint or not is_whole:
+            return p
+        # A log-sum in half precision, or of large scores, is good to 1e-4 only.
+        return p / p.sum(dim=-1, keepdim=True)
 
     def log_sums(self, heads: slice = slice(None)) -> Tensor:
         """Return the logarithm of Σ exp over all keys in some heads, float32 (H', Q)."""

@@ -50,7 +50,7 @@ def steps_within(start: float, end: float, steps: int) -> range:
     return range(max(low, 0), min(high, steps))
 
 
-class Site(Struct, frozen=True, eq=False):
+class Site(Struct, frozen=True, eq=False, gc=False):
     """A layer at a denoising step: the second argument of a rule of your own.
 
         def flatten(p, site):  # P, float32 (H, Q, K), of one image

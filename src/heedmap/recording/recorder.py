@@ -382,7 +382,9 @@ class Recorder:
     def _count(self, *held: Tensor) -> None:
         """Add to the bytes that are held; compute the layers if they are too many."""
         self._device = held[0].device.type
-        size = sum(x.nbytes for x in held)
+        size = 0
+        for x in held:
+            size += x.nbytes
         self._bytes += size
         is_large = self._device == "cpu" and size > MAX_ON_CPU
         if is_large or self._bytes > MAX_HELD:
@@ -433,17 +435,10 @@ class Recorder:
                 continue
             # Guidance that perturbs attention may compute fewer rows.
             count = max(0, len(event.query) - first)
-            for image, held in enumerate(record.held[:count]):
-                row = LayerRow(
-                    site,
-                    self._passes_held,
-                    event.inputs(),
-                    first + image,
-                    is_propagated=True,
-                )
-                held.append(row)
-        if name not in self.call.grids:
-            self._count(event.query, event.key)
+            with torch.no_grad():
+                for image in range(min(count, len(record.held))):
+                    row = event.row(first + image)
+                    record.refined.add_attention(image, row, self._passes_of_step)
 
     # --- what is measured in a layer that runs ---
 

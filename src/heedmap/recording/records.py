@@ -8,9 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from heedmap.backends.base import GridShape
@@ -18,7 +19,6 @@ from heedmap.maps.recordings import Layer
 from heedmap.mathematics.events import (
     EditedRow,
     Layout,
-    RowAttention,
     merged,
 )
 from heedmap.mathematics.probabilities import columns
@@ -35,7 +35,7 @@ from heedmap.recording.refining import RefinedMaps
 from heedmap.text.words import TokenTable
 
 
-class LayerRow(NamedTuple):
+class LayerRow(Struct, gc=False):
     """One image's attention in a layer.
 
     Attributes:
@@ -44,7 +44,6 @@ class LayerRow(NamedTuple):
         event: that of the layer; None if only the probabilities are held.
         number: the row of the batch.
         p: the probabilities (H, Q, K), H = 1 for their mean; None if they are not known yet.
-        is_propagated: whether maps are propagated along it.
     """
 
     site: Site
@@ -52,7 +51,6 @@ class LayerRow(NamedTuple):
     event: Any
     number: int
     p: Tensor | None = None
-    is_propagated: bool = False
 
 
 @dataclass(eq=False)
@@ -141,15 +139,11 @@ class Record:
                 self._add(image, rows, passes)
 
     def _add(self, image: int, rows: Sequence[LayerRow], passes: int) -> None:
-        text = [row for row in rows if not row.is_propagated]
         if image == 0:
-            self.ran.update((row.site.layer, row.site.step) for row in text)
+            self.ran.update((row.site.layer, row.site.step) for row in rows)
         tokens = self.tokens[image]
-        # The layers' maps and places, by grid.
-        maps: defaultdict[GridShape, list[Tensor]] = defaultdict(list)
-        order: defaultdict[GridShape, list[int]] = defaultdict(list)
-        for numbers in self._groups(text, len(tokens)):
-            group = [text[number] for number in numbers]
+        for numbers in self._groups(rows, len(tokens)):
+            group = [rows[number] for number in numbers]
             p = self._probabilities(group, tokens)
             sites: defaultdict[int, list[Site]] = defaultdict(list)
             for row in group:
@@ -158,19 +152,7 @@ class Record:
             if self.refined is not None:
                 mean = p if p.shape[1] == 1 else head_mean(p)
                 grid = group[0].site.grid
-                maps[grid].append(mean[:, 0])
-                order[grid].extend(numbers)
-        if self.refined is None:
-            return
-        attention: list[tuple[int, RowAttention]] = []
-        before = 0
-        for row in rows:
-            if row.is_propagated:
-                along = row.event.row(row.number)
-                attention.append((before, along))
-            else:
-                before += 1
-        self.refined.add(image, maps, order, attention, passes)
+                self.refined.add_maps(image, grid, mean[:, 0], passes)
 
     def _groups(
         self,

@@ -28,7 +28,9 @@ def arrange(table: TokenTable, places: Sequence[int | None]) -> TokenTable:
         if place is not None:
             token = table.tokens[place]
             numbers[place] = number
-        tokens.append(replace(token, position=number))
+        if token.position != number:
+            token = replace(token, position=number)
+        tokens.append(token)
     words: list[Word] = []
     for word in table.words:
         positions = tuple(numbers[place] for place in word.tokens if place in numbers)
