@@ -360,14 +360,14 @@ class Recorder:
                 row = LayerRow(part.site, self._passes_held, part, number, p)
                 held.append(row)
         self._measure(event)
-        self._propagate(event)
+        self._add_self_attention(event)
         self._count(event.query, event.key)
 
     def observe_image(self, event: AttentionEvent) -> None:
-        """Propagate maps, and add the attention of places, in a self-attention layer."""
+        """Add a self-attention layer, and the attention of places in it."""
         if self.rows:
             self._measure(event)
-            self._propagate(event)
+            self._add_self_attention(event)
 
     def _measure(self, event: AttentionEvent) -> None:
         """Measure the quantities that are computed layer by layer."""
@@ -411,8 +411,8 @@ class Recorder:
             for record in self.records.values():
                 record.compute(self._passes_of_step)
 
-    def _propagate(self, event: AttentionEvent) -> None:
-        """Propagate maps along a layer of the image's attention to itself.
+    def _add_self_attention(self, event: AttentionEvent) -> None:
+        """Add a layer of the image's attention to itself, along which maps are propagated.
 
         Tokens may be merged, or another image's keys may stand beside the image's own
         (StyleAligned): then positions are unknown, and the call has no refined maps.
