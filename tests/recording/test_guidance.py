@@ -117,7 +117,7 @@ def test_a_loss_of_the_users_own_gets_the_maps_that_are_recorded_with_their_grap
         expected = array[:, 0, :, tokens].sum(0).reshape(3, *layer.grid)
         for step in range(3):
             found = maps[step, layer.name]
-            np.testing.assert_allclose(found, expected[step], atol=2e-6, rtol=0)
+            np.testing.assert_allclose(found, expected[step], atol=1e-6, rtol=0)
     assert run.settings.guide[0].name == "loss"
     with pytest.raises(ArgumentError, match="loss"):
         generate(model, [lambda maps, step: maps["house"]])

@@ -420,14 +420,9 @@ class RowAttention:
         bias = self.log_sums(heads).contiguous()[:, None]
         bias = bias if mask is None else bias - mask.mT
         # (H, K', Q), since a product with few columns takes a CPU twice as long.
-        scores = torch.baddbmm(
-            bias,
-            key.float(),
-            query.mT,
-            beta=-LOG2_E,
-            alpha=self.scale * LOG2_E,
-        )
-        p = scores.exp2_().mT
+        p = torch.baddbmm(bias, key.float(), query.mT, beta=-1, alpha=self.scale)
+        # A scale with this factor would be rounded otherwise than in the log-sum.
+        p = p.mul_(LOG2_E).exp2_().mT
         if self.joint or not is_whole:
             return p
         # A log-sum in half precision, or of large scores, is good to 1e-4 only.
