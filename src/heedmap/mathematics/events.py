@@ -1,5 +1,6 @@
 """One attention of a running model: its inputs, and the places of text and image in them."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -10,7 +11,6 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from heedmap.mathematics.probabilities import (
-    LOG2_E,
     columns,
     contiguous_columns,
     less_largest,
@@ -140,6 +140,7 @@ def _reference_layout(layout: Layout, number: int) -> Layout:
     return replace(layout, rows=tuple(rows))
 
 
+_LOG2_E = math.log2(math.e)
 _SMALL = 2**15
 """The largest tensor of a layer that is copied whole, which is less work than to take a part."""
 _NO_SITE = Site("", step=0, steps=1, grid=(1, 1))
@@ -421,8 +422,9 @@ class RowAttention:
         bias = bias if mask is None else bias - mask.mT
         # (H, K', Q), since a product with few columns takes a CPU twice as long.
         p = torch.baddbmm(bias, key.float(), query.mT, beta=-1, alpha=self.scale)
-        # A scale with this factor would be rounded otherwise than in the log-sum.
-        p = p.mul_(LOG2_E).exp2_().mT
+        # Some CPUs compute powers of 2 in a quarter of the time of those of e. A scale with the
+        # factor would be rounded otherwise than in the log-sum.
+        p = p.mul_(_LOG2_E).exp2_().mT
         if self.joint or not is_whole:
             return p
         # A log-sum in half precision, or of large scores, is good to 1e-4 only.

@@ -23,8 +23,6 @@ _recomputed = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 # Torch's own: `torch.nn.functional` may have a kernel of the user's in its place.
 scaled_dot_product_attention: Callable[..., Tensor]
 scaled_dot_product_attention = torch._C._nn.scaled_dot_product_attention  # pyright: ignore
-LOG2_E = math.log2(math.e)
-"""A power of e is one of 2 with this factor, which some CPUs compute in a quarter of the time."""
 
 
 def probabilities(
@@ -318,13 +316,9 @@ def affinities(query: Tensor, key: Tensor, *, scale: float) -> Tensor:
     parts: list[Tensor] = []
     # Autocast would use half precision here.
     with torch.autocast(query.device.type, enabled=False):
-        scaled = key.float().mT * (POWER * scale * LOG2_E)
+        scaled = key.float().mT * (POWER * scale)
         for part in query_parts(query, key):
-            # In place: a second tensor of this size would not stay in a CPU's cache.
-            p = query[:, part].float() @ scaled
-            p -= p.amax(dim=-1, keepdim=True)
-            p.exp2_()
-            p /= p.sum(dim=-1, keepdim=True)
+            p = (query[:, part].float() @ scaled).softmax(dim=-1)
             parts.append(p.mean(dim=0))
     return torch.cat(parts)
 
