@@ -40,12 +40,13 @@ def test_generate_saves_a_run_and_prints_its_folder_and_page(model, desk: Path):
 
 def test_guides_are_flags(model, desk: Path):
     words = ("--excite", "red", "--excite", "house", "--inside", "house=0,0,32,96")
-    run_command("generate", PROMPT, "--seed", 7, "--steps", 2, *words, "--out", "guided")
+    printed = run_command("generate", PROMPT, "--seed", 7, "--steps", 2, *words, "--out", "guided")
     run = Run.load(desk / "guided")
     kinds = [(type(one), one.word) for one in run.settings.guide]
     assert kinds == [(Excite, "red"), (Excite, "house"), (Inside, "house")]
     assert run.settings.guide[2].where == (0, 0, 32, 96)
     assert len(run.guide_report.before) == 3
+    assert all(f"{losses[0]:.2f} at first" in printed for losses in run.guide_report.before)
 
 
 def test_json_has_the_settings(model):

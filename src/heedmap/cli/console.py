@@ -128,10 +128,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def summary(folder: Path, run: "hm.Run") -> list[str]:
-    """Describe a run: its folder, size, seed and steps."""
+    """Describe a run: its folder, size, seed and steps, and what its guides did."""
     size = "{}×{}".format(*run.image.size)
     steps = plural(run.settings.steps or 0, "step")
-    return [str(folder), f"{size}, seed {run.settings.seed}, {steps}."]
+    lines = [str(folder), f"{size}, seed {run.settings.seed}, {steps}."]
+    report = run.guide_report
+    if report is not None:
+        losses = zip(run.settings.guide, report.before, report.after, strict=True)
+        for guide, before, after in losses:
+            loss = f"Loss {before[0]:.2f} at first, {min(after):.2f} at least"
+            lines.append(f"{loss}, {after[-1]:.2f} at last: {guide}.")
+        lines.append(f"Extra passes of the model: {report.passes}.")
+    return lines
 
 
 # --- flags ------------------------------------------------------------------------------------
