@@ -411,7 +411,10 @@ class RowAttention:
         mask = None if mask is None else mask[heads]
         count = key.shape[1]
         is_whole = tokens is None or list(tokens) == list(range(count))
-        if not self.joint and self.log_sum is None:
+        is_on_cpu = device == "cpu"
+        # On a GPU the softmax of whole rows is a single launch.
+        has_sum = self.log_sum is not None and (is_on_cpu or not is_whole)
+        if not self.joint and not has_sum:
             p = probabilities(query, key, scale=self.scale, mask=mask)
             return p if is_whole else columns(p, tokens or ())
         if tokens is not None:
@@ -422,8 +425,10 @@ class RowAttention:
         bias = bias if mask is None else bias - mask.mT
         # (H, K', Q), since a product with few columns takes a CPU twice as long.
         p = torch.baddbmm(bias, key.float(), query.mT, beta=-1, alpha=self.scale)
-        # Some CPUs compute powers of 2 in a quarter of the time of those of e. A scale with the
-        # factor would be rounded otherwise than in the log-sum.
+        if not is_on_cpu:
+            return p.exp_().mT
+        # Some CPUs compute powers of 2 in a quarter of the time of those of e. The scale stays
+        # without the factor, so that it is rounded as in the log-sum.
         p = p.mul_(_LOG2_E).exp2_().mT
         if self.joint or not is_whole:
             return p
