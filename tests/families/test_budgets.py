@@ -53,6 +53,9 @@ def test_shares_and_entropies_are_exact_for_each_image_of_a_guided_batch(load, f
         for layer, array in zip(recording.layers, recording.arrays, strict=True):
             exact = torch.stack([p[image] for p in found[layer.name]])
             np.testing.assert_allclose(array[:, :, 0], exact, rtol=1e-5, atol=1e-8)
+        seen = int((exact[..., :-1] > 0).any(1).any(0).sum())  # others are hidden by a mask
+        for sink in budget.sink_rows(k=1.5):
+            assert sink["times"] == pytest.approx(sink["share"] * seen)
         for by in ((), ("layer",), ("head", "layer", "step")):
             rows = budget.rows(by)
             assert [*rows[0]] == [*by, *GROUPS[family], "entropy"]

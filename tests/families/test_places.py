@@ -181,7 +181,7 @@ def test_places_on_reference_images_are_saved(load, tmp_path):
 @pytest.mark.parametrize(
     ("family", "places", "error"),
     [
-        ("sd1", [(104, 3)], ArgumentError),
+        ("sd1", ["cat", (104, 3)], ArgumentError),
         ("sd1", [(0, 0, 105, 8)], ArgumentError),
         ("sd1", [np.ones((8, 8), bool)], ArgumentError),
         ("sd1", [(1.5, 2)], ArgumentError),

@@ -25,8 +25,9 @@ def test_layers_have_short_names_and_stages(name, short, stage):
 
 def test_layers_are_chosen_by_name_stage_or_pattern():
     name = NAME("up_blocks.1", 2, 0)
-    assert all(name_fits(name, wanted) for wanted in ("up", name, "up 1.2", "up_*", "*.2.*attn?"))
-    others = ("down", "up_blocks.1", "up 1.20", "")
+    wanted = ("up", name, "up 1.2", "up_*", "*.2.*attn?", "up 1.*")
+    assert all(name_fits(name, one) for one in wanted)
+    others = ("down", "up_blocks.1", "up 1.20", "up 2.*", "")
     assert not any(name_fits(name, wanted) for wanted in others)
 
 

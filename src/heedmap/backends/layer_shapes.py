@@ -154,6 +154,6 @@ def pick(parts: Mapping[str, str], wanted: str) -> list[str]:
     names = [name for name, part in parts.items() if name_fits(name, wanted, part)]
     if not names:
         raise SelectionError(
-            f"no layer matches {quoted(wanted)}: available are {layers_there(parts, wanted)}"
+            f"no layer matches {quoted(wanted)}: expected {layers_there(parts, wanted)}"
         )
     return names

@@ -33,7 +33,7 @@ _REFINED = "Maps refined by self-attention, over all layers, steps and heads."
 _READS = "What each word reads of the image, and of the other words (joint attention)."
 _OUTPUTS = "Maps of the run's concepts by the similarity of attention outputs."
 _PLACES = "What a place of the run reads of the image. May be repeated."
-_BUDGET = "Also the shares of all attention: words, special tokens, padding, image."
+_BUDGET = "Also print and draw the shares of all attention: words, padding, image."
 _SCALE = "shared: one colour scale for all words. word: one for each. raw: 0 to 1."
 _THRESHOLD = "Pixels whose mask value is below this are background."
 
@@ -82,9 +82,14 @@ def inspect(
         raise ArgumentError(
             "--budget is of all layers, steps and heads: leave --layers, --steps and --heads out"
         )
-    maps = maps_of(saved, "concepts" if concepts or outputs else "maps")
+    maps = saved.maps
+    prompt = title = maps.tokens.prompt
+    if concepts or outputs:
+        maps = maps_of(saved, "concepts")
+        title = f"{prompt} · concepts"
     if places:
         maps = maps_of(saved, "places")
+        title = f"{prompt} · places"
         word = list(map(place_label, check_places(places)))
         scale = scale or "word"
     if outputs:
@@ -109,10 +114,9 @@ def inspect(
         }
         for heat in heats
     ]
-    cells = [[str(cell) for cell in row.values()] for row in rows]
     data: dict[str, Any] = {
         "run": str(run),
-        "prompt": maps.tokens.prompt,
+        "prompt": prompt,
         "layers": [layer.name for layer in maps.layers],
         "values": values,
         "words": rows,
@@ -131,7 +135,9 @@ def inspect(
 
         place = task.place(run / "inspect")
         scales: Any = {"scale": scale} if scale else {}
-        figure, overlays = maps.figure_and_overlays(heats, **scales)
+        figure, overlays = maps.figure_and_overlays(heats, title=title, **scales)
+        if places:
+            saved.outline_places(figure)
         for number, (row, overlay) in enumerate(zip(rows, overlays, strict=True)):
             row["file"] = f"words/{number}-{slug(row['word'], 40)}.png"
             files[row["file"]] = overlay
@@ -150,12 +156,22 @@ def inspect(
             files[f"{name}.{kind}"] = encode(figure, kind)
         save = functools.partial(save_parts, parts=files)
         folder = place.put(save, folder_name(word))
-        page = f"sheet.{kind}"
+        page = f"budget.{kind}" if budget else f"sheet.{kind}"
     data |= {"folder": str(folder), "files": [*files]}
     if task.verbose:
-        print_table(("word", "peak", "mean", "peak at"), cells)
+        print_table(("word", "peak", "mean", "peak at"), map(_cells, rows))
         typer.echo(f"Values: {values}.")
+        if budget:
+            shares = data["budget"]
+            print_table([*shares[0]], map(_cells, shares))
     task.finish(data, [folder], files, page)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [
+        f"{value:.3g}" if isinstance(value, float) else str(value)
+        for value in row.values()
+    ]
 
 
 @command(out="a new one in RUN/segment")

@@ -137,30 +137,33 @@ def draw_panels(
     return with_bars(figure, bars)
 
 
-def outline(figure: "Figure", label: str, box: Sequence[float], width: int) -> None:
-    """Outline a box (left, top, right, bottom) on a figure's first panel, an image of this width.
+def outline(figure: "Figure", label: str, mask: np.ndarray) -> None:
+    """Outline a mask (H, W) on a figure's first panel, an image of that size.
 
-    Box and width are in pixels of the image; the label stands in the box.
+    The label stands above it, or below one that begins at the top; at the right edge it ends there.
     """
-    from matplotlib.patches import Rectangle
-
     axes = figure.axes[0]
-    scale = axes.images[0].get_size()[1] / width
-    x0, y0, x1, y1 = (side * scale for side in box)
-    frame = Rectangle(
-        (x0, y0),
-        x1 - x0,
-        y1 - y0,
-        fill=False,
-        ec=_BOX,
-        lw=1.5,
+    axes.autoscale(False)
+    scale = axes.images[0].get_size()[1] / mask.shape[1]
+    # A margin of a pixel closes outlines at the edges of the image.
+    start = -(scale + 1) / 2
+    bottom, right = (scale * (side + 0.5) - 0.5 for side in mask.shape)
+    axes.contour(
+        np.pad(mask, 1).astype(float),
+        levels=[0.5],
+        extent=(start, right, start, bottom),
+        colors=_BOX,
+        linewidths=1.5,
     )
-    axes.add_patch(frame)
+    rows, columns = np.nonzero(mask >= 0.5)
+    is_at_top = rows.min() < mask.shape[0] / 8
+    is_at_right = columns.min() > mask.shape[1] * 3 / 4
     text = axes.text(
-        x0,
-        y0,
+        scale * (columns.max() + 1 if is_at_right else columns.min()),
+        scale * (rows.max() + 1 if is_at_top else rows.min()),
         label,
-        va="top",
+        va="top" if is_at_top else "bottom",
+        ha="right" if is_at_right else "left",
         size=_NOTE,
         color="white",
         bbox={"fc": _BOX, "lw": 0, "pad": 1},

@@ -20,7 +20,8 @@ def check_places(places: object) -> tuple[Place, ...]:
     ArgumentError if it is no list of places, or holds too many.
     """
     several = as_ordered_list(places)
-    if several is None or len(several) > MAX_PLACES:
+    is_single = bool(several) and all(isinstance(side, int | float) for side in several)
+    if several is None or is_single or len(several) > MAX_PLACES:
         raise ArgumentError(
             f"places is {quoted(places)}: expected a list of at most {MAX_PLACES} places, such as "
             "[(40, 80), 'house']"

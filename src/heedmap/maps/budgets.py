@@ -93,12 +93,12 @@ class Budget:
 
         Behind the axes, they have the "group" of the key, its "text" (of a position its row and
         column), its number ("key"; of a token its position), its "share", and "times": the share,
-        divided by the mean share of a key.
+        divided by the mean share of a key. Keys that a mask hides do not count.
         """
         least = check_float("k", k, least=0)
         sinks: list[Row] = []
         for row, values in self._means(by):
-            times = values[:-1] * (len(values) - 1)
+            times = values[:-1] * np.count_nonzero(values[:-1])
             for key in np.flatnonzero(times > least).tolist():
                 group, _, text = self._keys[key]
                 sink = {

@@ -16,7 +16,9 @@ from heedmap.errors import (
     ArgumentError,
     HeedmapError,
     SelectionError,
+    UnknownWordError,
     format_number,
+    join_words,
     quoted,
 )
 from heedmap.figures import overlays, plots
@@ -353,6 +355,12 @@ class HeatMaps(Mapping[str, HeatMap]):
         """
         if isinstance(query, int):
             return self.at(query)
+        if self.recording.share_of == "places" and query not in self:
+            known = join_words([quoted(place) for place in self])
+            raise UnknownWordError(
+                f"the place {quoted(query)} was not recorded: the run has {known}, and "
+                "hm.repeat(run, places=…) or `heedmap repeat` records others"
+            )
         return self._map(self.tokens.name_of(query), self.tokens.find(query))
 
     def __contains__(self, query: Any) -> bool:

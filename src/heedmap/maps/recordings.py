@@ -77,8 +77,8 @@ def name_fits(name: str, wanted: str, part: str = "") -> bool:
     """Return whether a stage, a part, a short name, a path or a pattern fits a layer."""
     if wanted in _STAGES:
         return stage_of(name) == wanted
-    names = part or name, short_name(name, part)
-    return wanted in names or fnmatch.fnmatchcase(name, wanted)
+    names = (name, short_name(name, part), part or name)
+    return any(fnmatch.fnmatchcase(known, wanted) for known in names)
 
 
 def layers_there(parts: Mapping[str, str], like: str) -> str:
@@ -88,7 +88,8 @@ def layers_there(parts: Mapping[str, str], like: str) -> str:
     """
     groups = [*sorted(map(stage_of, parts)), *parts.values()]
     names = nearest(short_name(like), short_names(parts).values())
-    return join_words([*filter(None, dict.fromkeys(groups)), *names], most=99)
+    layers = "a layer such as " + join_words(names, "or")
+    return join_words([*filter(None, dict.fromkeys(groups)), layers], "or", most=99)
 
 
 def short_name(name: str, part: str = "") -> str:
@@ -389,9 +390,10 @@ class Selection:
                 numbers.append(i)
         if not numbers:
             parts = {layer.name: layer.part for layer in self.recording.layers}
+            wanted = layers if resolution is None else (layers, resolution)
+            expected = layers_there(parts, str(layers))
             raise SelectionError(
-                f"no layer matches layers={quoted(layers)}, resolution={quoted(resolution)}: "
-                f"available are {layers_there(parts, str(layers))}"
+                f"no layer matches {quoted(wanted)}: expected {expected}"
             )
         return replace(self, layers=tuple(numbers))
 

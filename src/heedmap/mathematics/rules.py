@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import torch
@@ -254,8 +254,19 @@ def cells_inside(region: Tensor, grid: tuple[int, int]) -> Tensor:
 
     At least half of such a cell is; or, if that is true of none, it is the fullest one.
     """
-    share = interpolate(region[None, None].float(), size=grid, mode="area").flatten()
+    rows, columns = map(_overlaps, region.shape, grid)
+    area = region.numel() / prod(grid)
+    share = (rows @ region.float() @ columns.mT).flatten() / area
     return share >= min(0.5, float(share.max()))
+
+
+def _overlaps(pixels: int, cells: int) -> Tensor:
+    """Return how much of each pixel lies in each cell of an axis: (cells, pixels)."""
+    side = pixels / cells
+    start = torch.arange(cells)[:, None] * side
+    pixel = torch.arange(pixels)
+    overlaps = torch.minimum(start + side, pixel + 1) - torch.maximum(start, pixel)
+    return overlaps.clamp_min(0.0)
 
 
 @dataclass(frozen=True)

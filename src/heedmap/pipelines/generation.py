@@ -242,17 +242,20 @@ def generate_batch(
     texts = [prompt.text for prompt in parsed]
     if probe is not None:
         options = replace(options, places=())
-    words = [one for one in check_places(options.places) if isinstance(one, str)]
+    places = check_places(options.places)
+    words = [place for place in places if isinstance(place, str)]
     if words and maps is None:
         for text in texts:
             table = prompt_table(pipe, text, options.arguments)
             for word in words:
                 table.find(word)
+        # What is wrong with the other places is then said before the first image is drawn.
+        others = tuple(place for place in places if not isinstance(place, str))
         plain, _ = generate_batch(
             pipe,
             prompts,
             seeds,
-            replace(options, places=(), concepts=(), reads=False),
+            replace(options, places=others, concepts=(), reads=False),
             edits=edits,
             guide=guide,
             first_guided=first_guided,

@@ -69,8 +69,8 @@ def dataset(
 
     Raises:
         ArgumentError: if an argument is wrong.
-        RunError: if no run has such a word, or the runs have too many; if a run cannot be read, or
-            has no refined maps; or if something is at `out` already.
+        RunError: if the runs have no words, or too many; if a run cannot be read, or has no refined
+            maps; or if something is at `out` already.
         UnknownWordError: if no prompt has one of the words.
     """
     check_one_of("format", format, _FOLDERS)
@@ -82,14 +82,16 @@ def dataset(
     for phrases in phrases_of.values():
         names.update(phrases.values())
     names.discard(_BACKGROUND)
-    if not names or (format != "coco" and len(names) > _MOST_CLASSES):
-        raise RunError(
-            f"the saved runs in {root} have {len(names)} classes: expected 1 to {_MOST_CLASSES}, "
-            "or more in the format coco; name a folder of saved runs, and words of their prompts"
-        )
     unknown = set(chosen or ()).difference(*phrases_of.values())
     if unknown:
         raise UnknownWordError(f"no prompt in {root} has the words {sorted(unknown)}")
+    if not names:
+        raise RunError(f"no run whose prompt has words is saved in {root}")
+    if format != "coco" and len(names) > _MOST_CLASSES:
+        raise RunError(
+            f"the saved runs in {root} have {len(names)} classes: expected at most "
+            f"{_MOST_CLASSES}; name words of their prompts, or take the format coco"
+        )
     labels = [_BACKGROUND, *sorted(names)]
     console = Console(stderr=True)
     bar = track(phrases_of.items(), "Runs", console=console, disable=not show_progress)

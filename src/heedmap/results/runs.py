@@ -17,7 +17,7 @@ from heedmap.figures.overlays import (
     of_mosaic,
 )
 from heedmap.io import reading
-from heedmap.io.places import place_label
+from heedmap.io.places import place_labels
 from heedmap.io.schemas import (
     GuideReport,
     ResultFile,
@@ -25,11 +25,12 @@ from heedmap.io.schemas import (
     SideLength,
     StepSource,
 )
-from heedmap.io.word_edits import Confine
+from heedmap.io.word_edits import Confine, Mask
 from heedmap.io.writing import png, slug
 from heedmap.maps import word_figures
 from heedmap.maps.budgets import Budget
 from heedmap.maps.heatmaps import HeatMaps, Scale
+from heedmap.maps.masks import region_coverage
 from heedmap.maps.recordings import Recording
 from heedmap.maps.text_attention import TextAttention
 from heedmap.options import Axis
@@ -153,13 +154,10 @@ class Run(Result):
         title = self.settings.prompt
         figure, images = self.maps.figure_and_overlays(title=title, scale=scale)
         for edit in self.settings.edits:
-            if isinstance(edit, Confine) and isinstance(edit.where, tuple):
-                plots.outline(
-                    figure,
-                    edit.word,
-                    edit.where,
-                    self.image.width,
-                )
+            if isinstance(edit, Confine):
+                where: Any = edit.where
+                mask = region_coverage(where, *self.image.size, edit.word)
+                plots.outline(figure, edit.word, mask)
         return figure, images
 
     def timeline(
@@ -278,23 +276,27 @@ class Run(Result):
             scale: Scale = "word" if name == "places" else "shared"
             figure = maps.figure(title=title, scale=scale)
             if name == "places":
-                self._outline_places(figure)
+                self.outline_places(figure)
             parts[f"{name}.png"] = plots.render(figure)
         for number, reference in enumerate(self.references):
             parts[f"reference-{number}-sheet.png"] = reference.maps.sheet()
         return parts
 
-    def _outline_places(self, figure: "Figure") -> None:
-        """Outline pixels and boxes on the image, the first panel of a figure."""
-        width = self.image.width
-        for place in self.settings.places:
-            box = place
-            if isinstance(place, tuple) and len(place) == 2:
+    def outline_places(self, figure: "Figure") -> None:
+        """Outline the run's places on the image, the first panel of a figure."""
+        width, height = self.image.size
+        side = max(1, width // 40)
+        places = self.settings.places
+        for label, place in zip(place_labels(places), places, strict=True):
+            region: Any = place
+            if isinstance(place, str):
+                region = Mask.of(self.maps[place].mask())
+            elif isinstance(place, tuple) and len(place) == 2:
                 x, y = place
-                side = max(1.0, width / 40)
-                box = (x - side, y - side, x + side, y + side)
-            if isinstance(box, tuple):
-                plots.outline(figure, place_label(place), box, width)
+                right, bottom = min(width, x + side), min(height, y + side)
+                region = (max(0, x - side), max(0, y - side), right, bottom)
+            mask = region_coverage(region, width, height, label)
+            plots.outline(figure, label, mask)
 
     @classmethod
     def read_files(cls, folder: Path) -> "Run":

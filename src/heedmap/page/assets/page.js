@@ -83,6 +83,7 @@ function showPlaces({ data, runs }) {
   const [{ places }] = runs;
   if (!places.length || data.pairs.length) return;
   $("places").hidden = false;
+  $("places").querySelector("h2").append(make("span", {}, " · each on its own scale"));
   const items = places.map(({ label, picture }) => make("li", {}, make("img", { src: picture, alt: "" }), make("bdi", {}, label)));
   $("places").querySelector("ul").append(...items);
 }
@@ -205,10 +206,11 @@ function createCommands(model) {
     if (data.pairs.length || !state.place) return;
     const { size, model: option } = runs[0];
     const pixel = state.place.map((part, axis) => Math.floor(part * size[axis])).join();
+    const folder = `places-${pixel.replace(",", "-")}`;
     $("places").hidden = false;
     $("places").querySelector(".hint").textContent = `Ask it of pixel ${pixel}, where you clicked: the image is generated again.`;
     ask.element.hidden = false;
-    ask.set([`heedmap repeat ${quoted(home || "FOLDER")}`, `--place ${pixel}`, "--out places", option].filter(Boolean).join(" "));
+    ask.set([`heedmap repeat ${quoted(home || "FOLDER")}`, `--place ${pixel}`, `--out ${folder}`, option].filter(Boolean).join(" "));
   }
 
   function drawSettings() {

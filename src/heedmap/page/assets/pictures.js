@@ -329,7 +329,10 @@ function createPictures(model, words) {
   }
 
   function placeText() {
-    if (state.point) return "Click to keep this position.";
+    const isKept = String(state.point) === String(state.place);
+    if (state.point && !isKept) {
+      return data.pairs.length ? "Click to keep this position." : "Click to keep this position, and to get the command that records what it reads.";
+    }
     if (state.place) return "At the ring, where you clicked. Click elsewhere for another position.";
     const [term] = model.termsNow();
     if (!term) return "Hover over the image, or focus it and use the arrow keys, to list the words that were read there.";
