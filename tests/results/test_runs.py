@@ -105,6 +105,8 @@ def test_the_box_of_a_confined_word_is_drawn_on_the_image_of_the_sheet():
     expected = [where.x0 + width / 4, where.x1, top + width / 8, top + width * 3 / 4]
     ends = [columns.min(), columns.max(), rows.min(), rows.max()]
     np.testing.assert_allclose(ends, expected, atol=4)
+    thin = with_settings(plain, edits=[box | {"where": [8.6, 16, 9.4, 96]}])  # no whole pixel
+    assert thin.sheet() != plain.sheet()
 
 
 def test_step_images_are_saved(tmp_path):

@@ -138,9 +138,9 @@ def draw_panels(
 
 
 def outline(figure: "Figure", label: str, mask: np.ndarray) -> None:
-    """Outline a mask (H, W) on a figure's first panel, an image of that size.
+    """Outline a mask (H, W), up to 1, on a figure's first panel, an image of that size.
 
-    The label stands above it, or below one that begins at the top; at the right edge it ends there.
+    The label stands above the mask; below a mask that begins near the top of the image.
     """
     axes = figure.axes[0]
     axes.autoscale(False)
@@ -150,12 +150,12 @@ def outline(figure: "Figure", label: str, mask: np.ndarray) -> None:
     bottom, right = (scale * (side + 0.5) - 0.5 for side in mask.shape)
     axes.contour(
         np.pad(mask, 1).astype(float),
-        levels=[0.5],
+        levels=[mask.max() / 2],
         extent=(start, right, start, bottom),
         colors=_BOX,
         linewidths=1.5,
     )
-    rows, columns = np.nonzero(mask >= 0.5)
+    rows, columns = np.nonzero(mask)
     is_at_top = rows.min() < mask.shape[0] / 8
     is_at_right = columns.min() > mask.shape[1] * 3 / 4
     text = axes.text(

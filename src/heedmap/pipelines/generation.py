@@ -249,7 +249,7 @@ def generate_batch(
             table = prompt_table(pipe, text, options.arguments)
             for word in words:
                 table.find(word)
-        # What is wrong with the other places is then said before the first image is drawn.
+        # The first pass refuses other places that are wrong.
         others = tuple(place for place in places if not isinstance(place, str))
         plain, _ = generate_batch(
             pipe,
