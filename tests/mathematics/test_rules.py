@@ -84,7 +84,7 @@ def test_a_users_rule_is_applied():
 
     rule = CountedRule(flatten)
     torch.testing.assert_close(apply([rule], P, site()), P.mean(1, keepdim=True).expand_as(P))
-    for bad in (lambda p, site: p.sum(-1), lambda p, site: p.numpy(), lambda p, site: p / 0):
+    for bad in (lambda p, site: p.sum(-1), lambda p, site: p.numpy()):
         with pytest.raises(ArgumentError, match="lambda"):
             apply([CountedRule(bad)], P, site())
 

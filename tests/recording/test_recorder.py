@@ -86,10 +86,11 @@ def test_latents_with_nan_or_infinity_are_refused(pipe):
     def spoil(pipe, step, timestep, tensors):
         return {"latents": tensors["latents"] * torch.nan}
 
-    with trace(pipe) as recorder:
-        pipe("a house", num_inference_steps=2, output_type="latent", callback_on_step_end=spoil)
-    with pytest.raises(TraceError, match="NaN"):
-        _ = recorder.maps
+    for edits, callback in (((), spoil), ([lambda p, site: p / 0], None)):
+        with trace(pipe, edits=edits) as recorder:
+            run(pipe, "a house", callback_on_step_end=callback)
+        with pytest.raises(TraceError, match="NaN"):
+            _ = recorder.maps
 
 
 @pytest.mark.parametrize(

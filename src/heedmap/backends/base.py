@@ -13,7 +13,6 @@ from typing import Any, Literal
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
-from diffusers.utils.hub_utils import extract_commit_hash
 from diffusers.utils.torch_utils import unwrap_module
 from torch import Tensor
 
@@ -247,14 +246,6 @@ class Family(ABC):
         names = inspect.getfullargspec(kind.forward).args[1:4]
         is_called_alike = names == self.inputs[: len(names)]
         return is_called_alike and kind.__init__ is self.model_class.__init__
-
-    def named_inputs(
-        self,
-        args: tuple[Any, ...],
-        kwargs: Arguments,
-    ) -> dict[str, Any]:
-        """Return the denoiser's arguments in a forward pass, by name."""
-        return {**dict(zip(self.inputs, args, strict=False)), **kwargs}
 
     def model_inputs(self, inputs: Arguments) -> tuple[Tensor, Any, Tensor]:
         """Return the latent, the timestep and the text states of a forward pass."""
@@ -498,12 +489,6 @@ def device_of(pipe: Any) -> torch.device:
 def heads_of(layer: Any) -> int:
     """Return the number of heads of an attention layer, by either of its names in diffusers."""
     return layer.heads if hasattr(layer, "heads") else layer.num_heads
-
-
-def commit_of(model: Any) -> str | None:
-    """Return the commit of the hub repository that a denoiser came from; None if unknown."""
-    folder = getattr(model.config, "_name_or_path", "")
-    return extract_commit_hash(str(folder))
 
 
 def loras(pipe: Any) -> list[dict[str, Any]]:

@@ -87,13 +87,14 @@ class ErnieImage(JointFamily):
 
         The sequence is the first axis of the states, and the modulation is alike all along it.
         """
-        image = arguments["x"][:positions, [row]]
-        rotations = arguments["rotary_pos_emb"][[row], : positions + 1]
+        only = slice(row, row + 1)
+        image = arguments["x"][:positions, only]
+        rotations = arguments["rotary_pos_emb"][only, : positions + 1]
         place = rotations[:, -1:].expand(-1, text.shape[1] - 1, -1, -1)
         return {
             "x": torch.cat([image, text.transpose(0, 1)]),
             "rotary_pos_emb": torch.cat([rotations, place], dim=1),
-            "temb": [one[:1, [row]] for one in arguments["temb"]],
+            "temb": [one[:1, only] for one in arguments["temb"]],
         }
 
     def text_after(self, output: Any, tokens: int) -> Tensor:

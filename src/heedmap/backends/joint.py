@@ -102,7 +102,7 @@ class JointFamily(Transformer):
         changed = _unmasked(arguments)
         for argument, value in changed.items():
             if isinstance(value, Tensor) and len(value) == rows:
-                changed[argument] = value[[row]]
+                changed[argument] = value[row : row + 1]
         if options:  # a mask of the user's is of the prompt's tokens
             changed[name] = _unmasked(options)
         if changed.get("encoder_hidden_states") is None:  # joined by the model

@@ -83,8 +83,8 @@ class Lumina2(SequenceFamily):
     ) -> dict[str, Any]:
         """Return the arguments of a block for one row of its batch, with other text (1, K, C)."""
         one = super().with_text(arguments, text, row, positions)
-        states = arguments["hidden_states"][[row]]
-        rotations = arguments["image_rotary_emb"][[row]]
+        states = arguments["hidden_states"][row : row + 1]
+        rotations = one["image_rotary_emb"]
         mask = arguments["attention_mask"]
         index = torch.arange(-positions, 0, device=states.device)
         index += states.shape[1] if mask is None else mask[row].sum()

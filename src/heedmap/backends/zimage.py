@@ -94,8 +94,8 @@ class ZImage(SequenceFamily):
         """Return the arguments of a block for one row of its batch, with other text (1, K, C)."""
         one = super().with_text(arguments, text, row, positions)
         first = _multiple(positions)
-        image = arguments["x"][[row], :first]
-        rotations = arguments["freqs_cis"][[row], : first + 1]
+        image = arguments["x"][row : row + 1, :first]
+        rotations = one["freqs_cis"][:, : first + 1]
         place = rotations[:, first:].expand(-1, text.shape[1], -1)
         one["x"] = torch.cat([image, text], dim=1)
         one["freqs_cis"] = torch.cat([rotations[:, :first], place], dim=1)

@@ -75,17 +75,18 @@ def constant(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    """Return numbers as a tensor of a device, which is kept."""
-    return device_tensor(values, dtype, device)
-
-
-def device_tensor(
-    values: Sequence[Any],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:
-    """Return numbers as a tensor of a device, which the host does not wait for."""
+    """Return numbers as a tensor of a device, which is kept; the host does not wait for it."""
     return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
+
+
+@lru_cache(maxsize=64)
+def on_device(
+    x: Tensor,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Return a tensor on a device, where it is kept."""
+    return x.to(device, dtype, non_blocking=True)
 
 
 def index_tensor(places: Sequence[int], device: torch.device) -> Tensor:

@@ -406,7 +406,7 @@ def _pair(
             f"{text_of(before)}→{plan.table.text_of(after)}"
             for before, after in plan.swaps
         )
-    moved = [float(share) for share in controller.moved.get(number, [0.0])]
+    shares = controller.moved[number] or [torch.zeros(())]
     values = {
         **vars(plan.source.options),
         "source": plan.source.prompt,
@@ -426,7 +426,7 @@ def _pair(
         steps=trace.steps,
         sites=len(controller.acted[number]),
         self_sites=len(controller.shared[number]),
-        moved=sum(moved) / len(moved),
+        moved=torch.stack(shares).mean().item(),
         change=change_between(source.image, edited.image, inside),
         reconstruction=source.input_image
         and image_difference(source.input_image, source.image),

@@ -527,7 +527,8 @@ def _after_step(
         if moment.step + 1 == moment.steps and not latents.isfinite().all():
             raise ModelError(
                 f"after {moment.steps} steps the latents hold values that are not finite, of which "
-                "no image can be made: generate with another scheduler, or in float32"
+                "no image can be made: generate in float32, with another scheduler, or without "
+                "rules of your own"
             )
         return latents
 

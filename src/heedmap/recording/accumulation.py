@@ -21,11 +21,6 @@ CACHED = 2**18
 cache."""
 
 
-def max_together(device: str) -> int:
-    """Return the largest number of probabilities that layers are computed together for."""
-    return CACHED if device == "cpu" else 2**24
-
-
 def shares_of_text(p: Tensor) -> Tensor:
     """Return probabilities (…, K) of all of the text's tokens by their sum.
 

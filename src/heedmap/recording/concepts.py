@@ -16,7 +16,12 @@ from heedmap.backends.prompts import ConceptStates, Encoding
 from heedmap.backends.tap import RecordingProcessor
 from heedmap.errors import TraceError
 from heedmap.mathematics.events import AttentionEvent, RowAttention, take
-from heedmap.mathematics.probabilities import index_tensor, log_sums, probabilities
+from heedmap.mathematics.probabilities import (
+    columns,
+    index_tensor,
+    log_sums,
+    probabilities,
+)
 
 MAX_KEY_ERROR = 0.02
 """Largest relative distance between a layer's keys of the prompt and those computed here. Rounding
@@ -64,17 +69,17 @@ class ConceptKeys:
         concepts = self.encoding.concepts
         prompts = self.encoding.conditional.states
         if not self._texts:  # not earlier: the model may be offloaded until it runs
-            for one in dict.fromkeys(concepts):
+            for one in {*concepts}:
                 self._texts[one] = self.project(one.states[None].to(prompts))
         if name not in self._is_exact:
             computed = keys_of(layer, self.project(prompts[:1]).to(key))
             self._is_exact[name] = _is_close(computed, key[first : first + 1])
         keys = {one: keys_of(layer, text.to(key)) for one, text in self._texts.items()}
-        found: list[Tensor] = []
-        for row, one in enumerate(concepts, first):
-            attention = RowAttention(event.query[row], keys[one][0], event.scale)
-            found.append(concept_probabilities(attention, one))
-        return found
+        rows = [
+            RowAttention(event.query[row], keys[one][0], event.scale)
+            for row, one in enumerate(concepts, first)
+        ]
+        return list(map(concept_probabilities, rows, concepts))
 
 
 def _is_close(computed: Tensor, actual: Tensor) -> Tensor:
@@ -113,11 +118,13 @@ class ConceptStreams:
         self._family = family
         self._whole = concepts
         self._concepts = [_selected(one) for one in concepts]
-        self._texts: list[Tensor] = []  # of each image (1, K, C), in this pass
+        # Of each image (1, K, C): those before the first block, and those of this pass.
+        self._first: list[Tensor] = []
+        self._texts: list[Tensor] = []
 
     def begin(self) -> None:
         """Begin a pass of the model."""
-        self._texts = []
+        self._texts = [*self._first]
 
     @torch.no_grad()
     def run(
@@ -142,12 +149,14 @@ class ConceptStreams:
                 text = self._family.project_text(whole.states[None].to(states))
                 selected = _selected(replace(whole, states=text[0]))
                 self._texts.append(selected.states[None])
+            self._first = [*self._texts]
         positions, *references = map(prod, grids)
         for image, concepts in enumerate(self._concepts):
             row = first + image
             text = self._texts[image]
-            others = positions + sum(references)
-            inputs = self._family.with_text(arguments, text, row, others)
+            inputs = self._family.with_text(
+                arguments, text, row, positions + sum(references)
+            )
             recorded = list[AttentionEvent]()
             layout = self._family.layout(text.shape[1], positions, references)
             layout = replace(layout, keys=None)  # the concepts' tokens are queries, too
@@ -159,8 +168,8 @@ class ConceptStreams:
             concept = recorded[0].row(0)
             if of_text:
                 prompt = prompt.text_alone()
-            device = prompt.query.device.type
-            with torch.autocast(device, enabled=False):  # else in half precision
+            # Autocast would use half precision here.
+            with torch.autocast(prompt.query.device.type, enabled=False):
                 log_sum = log_sums(prompt.query, concept.text_keys, concept.scale)
                 log_sum = log_sum.logaddexp(prompt.log_sums())
                 scored = RowAttention(
@@ -174,8 +183,8 @@ class ConceptStreams:
                 p = concept_probabilities(scored, concepts)
                 output = recorded[0].output
                 similar = None
-                several = len(concepts.places) > 1
                 whole = self.event.output
+                several = len(concepts.places) > 1
                 if several and whole is not None and output is not None:
                     text = take(output[0], concept.layout.tokens)
                     of_image = take(whole[row], self.event.layout.row(row).positions)
@@ -194,13 +203,17 @@ def output_similarities(image: Tensor, text: Tensor, concepts: ConceptStates) ->
     (H, K, d).
     """
     outputs, tokens = (one.float().transpose(0, 1).flatten(1) for one in (image, text))
-    means = torch.stack([tokens[list(place)].mean(dim=0) for place in concepts.places])
+    means = torch.stack(
+        [columns(tokens.mT, place).mean(dim=-1) for place in concepts.places]
+    )
     return probabilities(outputs, means, scale=1.0)[None]
 
 
 def _selected(concepts: ConceptStates) -> ConceptStates:
     """Return the states of the concepts' tokens alone, without other words and padding."""
     tokens = sorted({*chain(*concepts.places)})
-    places = tuple(tuple(map(tokens.index, place)) for place in concepts.places)
     index = index_tensor(tokens, concepts.states.device)
-    return ConceptStates(places, concepts.states.index_select(0, index))
+    return ConceptStates(
+        places=tuple(tuple(map(tokens.index, place)) for place in concepts.places),
+        states=concepts.states.index_select(0, index),
+    )

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from msgspec import structs
 from torch import Tensor
 from torch.nn.functional import pad
@@ -22,6 +23,7 @@ from heedmap.mathematics.events import (
     put,
     take,
 )
+from heedmap.mathematics.probabilities import on_device
 from heedmap.mathematics.rules import (
     Rule,
     Site,
@@ -103,7 +105,8 @@ def _bias(
         bias = rule.bias(site)
         if bias is None:
             continue
-        bias = pad(bias.to(query.device), (0, count - bias.shape[1]))
+        bias = on_device(bias, query.device, bias.dtype)
+        bias = pad(bias, (0, count - bias.shape[1]))
         if isinstance(rule, Within):
             bias = rule.sites.choose(bias, bias.new_zeros(len(query), 1, 1))
         total = bias if total is None else total + bias
@@ -129,7 +132,7 @@ class AttentionController:
     ) -> None:
         self.steering = steering
         self._pass = model_pass
-        self.moved: defaultdict[int, list[Tensor | float]] = defaultdict(list)
+        self.moved: defaultdict[int, list[Tensor]] = defaultdict(list)
         self.acted: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
         self.shared: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
 
@@ -228,7 +231,7 @@ class AttentionController:
                     if edits.changes:
                         self.acted[image].add((event.layer, event.site.step))
             if self._pass.is_recorded and rules and rows:
-                moved: Tensor | float = 0.0
+                moved = torch.zeros((), device=event.query.device)
                 if rows[0] in edited:
                     first = edited[rows[0]]
                     change = (first.after - first.before).detach()

@@ -126,7 +126,7 @@ class CountedRule:
     def __call__(self, p: Tensor, site: Site) -> Tensor:
         """P' (H, Q, K)."""
         copy = p.clone()  # it may work in place
-        edited = checked_result(self.rule, self.rule(copy, site), p, site)
+        edited = checked_result(self.rule, self.rule(copy, site), p)
         if torch.equal(edited, p):
             return p
         self.changed += 1

@@ -321,8 +321,7 @@ class Recorder:
             blocks = call.blocks.get(branch)
             if not blocks:
                 continue
-            is_first = known.last != call.done
-            if is_first:
+            if known.last != call.done:
                 rows[branch] = blocks[0] * call.images
                 known.last = call.done
                 known.timesteps.setdefault(step, call.schedule.timesteps[call.done])
@@ -359,8 +358,7 @@ class Recorder:
                     p = record.edited(edited[number], image)
                 row = LayerRow(part.site, self._passes_held, part, number, p)
                 held.append(row)
-        self._measure(event)
-        self._add_self_attention(event)
+        self.observe_image(event)
         self._count(event.query, event.key)
 
     def observe_image(self, event: AttentionEvent) -> None:
@@ -382,9 +380,7 @@ class Recorder:
     def _count(self, *held: Tensor) -> None:
         """Add to the bytes that are held; compute the layers if they are too many."""
         self._device = held[0].device.type
-        size = 0
-        for x in held:
-            size += x.nbytes
+        size = sum(x.nbytes for x in held)
         self._bytes += size
         is_large = self._device == "cpu" and size > MAX_ON_CPU
         if is_large or self._bytes > MAX_HELD:
@@ -397,8 +393,7 @@ class Recorder:
             return
         self._passes_held += 1
         with_next = self._bytes * (1 + 1 / self._passes_held)
-        is_next_too_large = with_next > MAX_HELD
-        if self._is_full or is_next_too_large or self._passes_held == MAX_PASSES:
+        if self._is_full or with_next > MAX_HELD or self._passes_held == MAX_PASSES:
             self._compute()
 
     @torch.no_grad()
@@ -658,7 +653,8 @@ class Recorder:
             if not np.isfinite(array).all():
                 raise TraceError(
                     f"the attention of {layer.name} holds NaN or Inf, probably because the latents "
-                    "do: load the model with dtype 'float32' if it overflows"
+                    "do, or a rule of yours gives it: load the model with dtype 'float32' if it "
+                    "overflows"
                 )
         return layers, arrays
 

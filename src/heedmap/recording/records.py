@@ -25,9 +25,9 @@ from heedmap.mathematics.probabilities import columns
 from heedmap.mathematics.rules import Site
 from heedmap.options import BranchName, Share
 from heedmap.recording.accumulation import (
+    CACHED,
     AttentionAccumulator,
     head_mean,
-    max_together,
     mean_over_heads,
     shares_of_text,
 )
@@ -171,8 +171,8 @@ class Record:
             passes = [*of_kind.values()]
             first = rows[passes[0][0]]
             held = first.event.query if first.p is None else first.p
-            device = held.device.type
-            most = max(1, max_together(device) // _size(first, tokens))
+            most = CACHED if held.device.type == "cpu" else 2**24
+            most = max(1, most // _size(first, tokens))
             together = max(1, most // len(passes[0]))
             for start in range(0, len(passes), together):
                 numbers = [*chain(*passes[start : start + together])]

@@ -528,7 +528,7 @@ class Trace:
         kwargs: dict[str, Any],
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         self._hooks.check()
-        inputs = self._family.named_inputs(args, kwargs)
+        inputs = dict(zip(self._family.inputs, args, strict=False)) | kwargs
         sample, now, states = self._family.model_inputs(inputs)
         timesteps = torch.as_tensor(now).flatten()
         error = max(rounding_of(timesteps), self._family.timestep_error)
