@@ -31,7 +31,7 @@ VIEWS = (
     "lift_fresh",
 )  # fmt: skip
 WAITS = ("_local_scalar_dense", "equal", "is_nonzero", "nonzero")
-_counts = {"launches": 0, "waits": 0}
+COUNTS = {"launches": 0, "waits": 0}
 
 
 class OnGpu(Tensor):
@@ -60,7 +60,7 @@ class OnGpu(Tensor):
         for one in index if isinstance(index, tuple) else (index,):
             is_host = isinstance(one, list) or (isinstance(one, Tensor) and one.device != GPU)
             is_mask = isinstance(one, Tensor) and one.dtype == torch.bool
-            _counts["waits"] += is_host or is_mask
+            COUNTS["waits"] += is_host or is_mask
         return OnGpu(self.host[_on_host(index)])
 
     def __setitem__(self, index, value):
@@ -87,7 +87,7 @@ def _on_gpu(tree):
 
 
 def _attend(*args, **kwargs):
-    _counts["launches"] += 1
+    COUNTS["launches"] += 1
     return OnGpu(scaled_dot_product_attention(*_on_host(args), **_on_host(kwargs)))
 
 
@@ -98,7 +98,7 @@ def _kernel(kernel_of, *inputs):
         return kernel
 
     def run(inputs):
-        _counts["launches"] += 1
+        COUNTS["launches"] += 1
         return _on_gpu(kernel(_on_host(inputs)))
 
     return run
@@ -119,14 +119,14 @@ def _compute(function, args, kwargs):
     target = torch.device(kwargs.get("device") or (GPU if is_on_gpu else "cpu"))
     if name in ("_to_copy", "copy_"):
         devices = {target, tensors[0].device} if name == "_to_copy" else {x.device for x in tensors}
-        _counts["waits"] += len(devices) > 1 and not kwargs.get("non_blocking", False)
+        COUNTS["waits"] += len(devices) > 1 and not kwargs.get("non_blocking", False)
     elif is_on_gpu and not all(isinstance(one, OnGpu) or not one.ndim for one in tensors):
         raise RuntimeError(f"{name} mixes devices")
     if is_on_gpu:
-        _counts["waits"] += name in WAITS
-        _counts["launches"] += name not in (*VIEWS, *WAITS)
+        COUNTS["waits"] += name in WAITS
+        COUNTS["launches"] += name not in (*VIEWS, *WAITS)
     else:
-        _counts["launches"] += target == GPU
+        COUNTS["launches"] += target == GPU
     options = {key: one for key, one in kwargs.items() if key not in ("device", "pin_memory")}
     if target != GPU and "device" in kwargs:
         options["device"] = target
@@ -143,7 +143,7 @@ class _Mode(TorchDispatchMode):
 
 @contextmanager
 def gpu():
-    """The device within the block, with its counts of launches and waits."""
+    """Have the device within the block."""
     with ExitStack() as stack:
         for name in ("tensor", "as_tensor"):
             make = partial(_make, getattr(torch, name))
@@ -151,7 +151,7 @@ def gpu():
         kernel = partial(_kernel, probabilities._kernel)
         stack.enter_context(patch.object(probabilities, "_kernel", kernel))
         stack.enter_context(_Mode())
-        yield _counts
+        yield
 
 
 def move(pipe):

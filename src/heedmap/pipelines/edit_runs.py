@@ -406,7 +406,7 @@ def _pair(
             f"{text_of(before)}→{plan.table.text_of(after)}"
             for before, after in plan.swaps
         )
-    shares = controller.moved[number] or [torch.zeros(())]
+    shares = controller.moved[number] or [torch.tensor(0.0)]
     values = {
         **vars(plan.source.options),
         "source": plan.source.prompt,

@@ -71,10 +71,15 @@ class PlaceQueries:
         device: torch.device,
     ) -> tuple[Tensor, Tensor]:
         """Return the positions (n,) of an image's places on a grid, and their parts (K, n)."""
-        inside = [cells_inside(region, grid) for region in self._regions[image]]
-        cells = [one.nonzero().flatten() for one in inside]
+        cells = [
+            cells_inside(region, grid).nonzero().flatten()
+            for region in self._regions[image]
+        ]
         parts = [torch.full((1, len(some)), 1 / len(some)) for some in cells]
-        return torch.cat(cells).to(device), torch.block_diag(*parts).to(device)
+        return (
+            torch.cat(cells).to(device, non_blocking=True),
+            torch.block_diag(*parts).to(device, non_blocking=True),
+        )
 
 
 def _region(
