@@ -56,7 +56,7 @@ def test_a_gpu_records_as_a_cpu_does_and_waits_for_nothing(load, family, launche
     with devices.gpu():
 
         def measure(options=None):
-            """The image and map of 2 steps; in 4, the waits after the first, and a step's launches."""
+            """The image and map of 2 steps; in 4, the waits after the first, a step's launches."""
             launches = [devices.COUNTS["launches"]]
             made = run(options)
             launches.append(devices.COUNTS["launches"])
