@@ -101,7 +101,7 @@ def naive(pipe: Any, family: str) -> AbstractContextManager[Any]:
     tokens = TEXT_TOKENS.get(family, joint.CLIP)
 
     def add(number: int, query: Any, key: Any, scale: float) -> None:
-        row = layout(1, tokens, key.shape[2] - tokens).row(0)
+        row = layout(tokens, key.shape[2] - tokens).row(0)
         half = slice(len(query) // 2, None) if family != "flux" else slice(None)
         p = (query[half].float() @ key[half].float().mT * scale).softmax(dim=-1)
         mean = take(take(p, row.positions).mean(dim=1), row.tokens, -1)
