@@ -349,7 +349,8 @@ class App:
             return gr.Gallery(jobs.thumbnails(folder), selected_index=None)
 
         def open_result(folder: str, event: gr.SelectData) -> tuple[Any, ...]:
-            return self._show(_result(folder, event.value["caption"]))
+            name = event.value["caption"]
+            return self._show(jobs.path_of(folder, name, jobs.names(folder)))
 
         tab.select(refresh, self.folder, gallery, **_QUIET)
         gallery.select(open_result, self.folder, output, **_QUIET)
@@ -439,10 +440,6 @@ class App:
     def _end_session(self, folder: str) -> None:
         if self.out is None:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _result(folder: str, name: str) -> Path:
-    return jobs.path_of(folder, name, jobs.names(folder))
 
 
 def _title(result: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.attention_processor import Attention
+from diffusers.utils.hub_utils import extract_commit_hash
 from diffusers.utils.torch_utils import unwrap_module
 from torch import Tensor
 
@@ -489,6 +490,11 @@ def device_of(pipe: Any) -> torch.device:
 def heads_of(layer: Any) -> int:
     """Return the number of heads of an attention layer, by either of its names in diffusers."""
     return layer.heads if hasattr(layer, "heads") else layer.num_heads
+
+
+def commit_of(model: Any) -> str | None:
+    """Return the commit of the hub repository that a denoiser came from; None if unknown."""
+    return extract_commit_hash(str(getattr(model.config, "_name_or_path", "")))
 
 
 def loras(pipe: Any) -> list[dict[str, Any]]:

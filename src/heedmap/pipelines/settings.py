@@ -11,7 +11,6 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
-from diffusers.utils.hub_utils import extract_commit_hash
 
 from heedmap import tiny
 from heedmap.backends import base, loading
@@ -69,10 +68,9 @@ def describe(pipe: Any) -> dict[str, Any]:
         hardware = torch.cuda.get_device_name(device)
     elif device.type == "cpu":
         hardware = f"{hardware} {torch.backends.cpu.get_cpu_capability()}"
-    folder = getattr(family.model.config, "_name_or_path", "")
     return {
         "model": loading.name_of(pipe),
-        "revision": extract_commit_hash(str(folder)),
+        "revision": base.commit_of(family.model),
         "pipeline": type(pipe).__name__,
         "scheduler": type(pipe.scheduler).__name__,
         "schedulers": {

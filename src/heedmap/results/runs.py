@@ -301,8 +301,15 @@ class Run(Result):
     @classmethod
     def read_files(cls, folder: Path) -> "Run":
         """Read the files of a folder that `save` wrote."""
+        if not folder.exists():
+            raise RunError(
+                f"there is no folder {folder}: name the folder of a saved result"
+            )
         if not (folder / "run.json").is_file():
-            raise RunError(_why_no_run(folder))
+            raise RunError(
+                f"{folder} has no run.json: name the folder of a run, such as 'edited' in that of "
+                "an edit, or 'cells/001' in that of a grid"
+            )
         file = reading.read_json(folder / "run.json", RunFile)
         settings = file.settings
         size = settings.size
@@ -359,15 +366,6 @@ class Run(Result):
             text_attention=text and TextAttention(text),
             guide_report=file.guide,
         )
-
-
-def _why_no_run(folder: Path) -> str:
-    if not folder.exists():
-        return f"there is no folder {folder}: name the folder of a saved result"
-    return (
-        f"{folder} has no run.json: name the folder of a run, such as 'edited' in that of an edit, "
-        "or 'cells/001' in that of a grid"
-    )
 
 
 def parameters_text(settings: Settings) -> str:
