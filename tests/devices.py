@@ -19,6 +19,9 @@ from heedmap.mathematics import probabilities
 
 
 class _Backend(backend_registration._DummyBackendModule):
+    def is_available(self):
+        return False  # other tests shall not choose it
+
     def get_amp_supported_dtype(self):
         return [torch.float16, torch.bfloat16]
 
