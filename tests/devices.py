@@ -1,7 +1,8 @@
 """A device that stands for a GPU: its tensors are computed on the CPU, and waits are counted.
 
 Its tensors and the CPU's may not be mixed, as on a GPU. A wait is a copy to the host, or one from
-it that is not `non_blocking`; a list, or a tensor of the host, as an index is such a copy.
+it that is not `non_blocking`; a list, or a tensor of the host, as an index is such a copy. All
+operations but views are launches, since torch makes some within others.
 """
 
 from contextlib import ExitStack, contextmanager
@@ -31,7 +32,7 @@ GPU = torch.device("gpu", 0)
 VIEWS = (
     "view", "_unsafe_view", "transpose", "permute", "expand", "select", "slice", "unsqueeze",
     "alias", "detach", "t", "as_strided", "split", "squeeze", "unflatten", "unbind", "chunk",
-    "lift_fresh",
+    "lift_fresh", "_fused_sdp_choice",
 )  # fmt: skip
 WAITS = ("_local_scalar_dense", "equal", "is_nonzero", "nonzero")
 COUNTS = {"launches": 0, "waits": 0}
@@ -60,13 +61,12 @@ class OnGpu(Tensor):
         return _compute(function, args, kwargs or {})
 
     def __getitem__(self, index):
-        for one in index if isinstance(index, tuple) else (index,):
-            is_host = isinstance(one, list) or (isinstance(one, Tensor) and one.device != GPU)
-            is_mask = isinstance(one, Tensor) and one.dtype == torch.bool
-            COUNTS["waits"] += is_host or is_mask
+        _count_waits(index)
         return OnGpu(self.host[_on_host(index)])
 
     def __setitem__(self, index, value):
+        _count_waits(index)
+        COUNTS["waits"] += _is_copied(value)
         self.host[_on_host(index)] = _on_host(value)
 
     def tolist(self):
@@ -75,10 +75,16 @@ class OnGpu(Tensor):
     def data_ptr(self):
         return self.host.data_ptr()
 
-    def numpy(self, *args, **kwargs):
-        raise TypeError("a tensor of a GPU has no array")
 
-    __array__ = numpy
+def _is_copied(one):
+    return isinstance(one, list) or (isinstance(one, Tensor) and one.device != GPU)
+
+
+def _count_waits(index):
+    """Count the parts of an index that are copied, and masks, whose size the host must know."""
+    for one in index if isinstance(index, tuple) else (index,):
+        is_mask = isinstance(one, Tensor) and one.dtype == torch.bool
+        COUNTS["waits"] += is_mask or _is_copied(one)
 
 
 def _on_host(tree):
@@ -90,7 +96,6 @@ def _on_gpu(tree):
 
 
 def _attend(*args, **kwargs):
-    COUNTS["launches"] += 1
     return OnGpu(scaled_dot_product_attention(*_on_host(args), **_on_host(kwargs)))
 
 
@@ -100,11 +105,7 @@ def _kernel(kernel_of, *inputs):
     if kernel is None or not isinstance(inputs[0], OnGpu):
         return kernel
 
-    def run(inputs):
-        COUNTS["launches"] += 1
-        return _on_gpu(kernel(_on_host(inputs)))
-
-    return run
+    return lambda inputs: _on_gpu(kernel(_on_host(inputs)))
 
 
 def _make(make, data, *args, device=None, **kwargs):
@@ -125,11 +126,8 @@ def _compute(function, args, kwargs):
         COUNTS["waits"] += len(devices) > 1 and not kwargs.get("non_blocking", False)
     elif is_on_gpu and not all(isinstance(one, OnGpu) or not one.ndim for one in tensors):
         raise RuntimeError(f"{name} mixes devices")
-    if is_on_gpu:
-        COUNTS["waits"] += name in WAITS
-        COUNTS["launches"] += name not in (*VIEWS, *WAITS)
-    else:
-        COUNTS["launches"] += target == GPU
+    COUNTS["waits"] += is_on_gpu and name in WAITS
+    COUNTS["launches"] += name not in (*VIEWS, *WAITS)
     options = {key: one for key, one in kwargs.items() if key not in ("device", "pin_memory")}
     if target != GPU and "device" in kwargs:
         options["device"] = target

@@ -652,9 +652,8 @@ class Recorder:
         for layer, array in zip(layers, arrays, strict=True):
             if not np.isfinite(array).all():
                 raise TraceError(
-                    f"the attention of {layer.name} holds NaN or Inf, probably because the latents "
-                    "do, or a rule of yours gives it: load the model with dtype 'float32' if it "
-                    "overflows"
+                    f"the attention of {layer.name} holds NaN or Inf, probably from the latents or "
+                    "from a rule of your own: load the model with dtype 'float32' if it overflows"
                 )
         return layers, arrays
 
